@@ -1,0 +1,81 @@
+"""Every exception that ninfer raises for something outside itself.
+
+    NInferError
+    |-- UsageError            an option or argument value that cannot be honoured
+    |   `-- UnsupportedError  a known option or value whose machinery this version does not have
+    |-- ArtifactError         a file that is not a usable .ninfer artifact
+    |   |-- FramingError      magic, sizes or directory text are wrong
+    |   |-- DirectoryError    an object entry breaks the schema or the geometry rules
+    |   |-- InventoryError    objects are missing, unexpected or of another shape or format
+    |   `-- PayloadError      stored words that no writer may produce (NaN scale, illegal code)
+    |-- FormatError           values that a numeric format cannot represent
+    |-- ConfigError           a model configuration that is incomplete or contradicts itself
+    |-- RequestError          a request that cannot be served as asked
+    |   |-- PromptError       messages, tools or template input that cannot be rendered
+    |   `-- ContextError      the prompt does not fit the context
+    `-- GenerationError       the model produced something that ends this request (NaN logits)
+
+Each message is one line that names the object and the value, and says what to do when that is
+known. Internal invariants use `assert`, never these.
+"""
+
+
+class NInferError(Exception):
+    """Base of all errors that a user can cause or meet; the command line prints its text only."""
+
+
+class UsageError(NInferError):
+    """An option or argument has a value that cannot be honoured."""
+
+
+class UnsupportedError(UsageError):
+    """A declared option or value needs machinery that this version does not have."""
+
+
+class ArtifactError(NInferError):
+    """The file is not a usable .ninfer artifact."""
+
+
+class FramingError(ArtifactError):
+    """Magic, header sizes or the directory text are wrong."""
+
+
+class DirectoryError(ArtifactError):
+    """An entry of the object directory breaks the schema or the geometry rules."""
+
+
+class InventoryError(ArtifactError):
+    """Objects that the model needs are missing, unexpected, or of another shape or format."""
+
+
+class PayloadError(ArtifactError):
+    """Stored words are outside what the numeric format allows."""
+
+
+class FormatError(NInferError):
+    """Values cannot be represented in the numeric format (non-finite input, scale overflow)."""
+
+
+class ConfigError(NInferError):
+    """A model configuration is incomplete or contradicts itself."""
+
+
+class RequestError(NInferError):
+    """A request cannot be served as asked; other requests are not affected."""
+
+
+class PromptError(RequestError):
+    """Messages, tools or template input cannot be rendered into a prompt."""
+
+
+class ContextError(RequestError):
+    """The prompt does not fit the configured context."""
+
+    def __init__(self, message: str, *, prompt_tokens: int, limit: int) -> None:
+        super().__init__(message)
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit
+
+
+class GenerationError(NInferError):
+    """The model's output ends this request, for example non-finite logits."""

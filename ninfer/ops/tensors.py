@@ -1,0 +1,66 @@
+"""Views that ops accept: weights of any stored form, paged KV, state slots, ragged rows."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ninfer.formats import PackedMatrix
+
+# A matrix of logical shape [N, K]: N output rows, K input columns, dense or packed.
+Weight = Tensor | PackedMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedRows:
+    """Which token rows belong to which sequence, and where their caches are.
+
+    T token rows of B sequences lie one after another; sequence b owns rows
+    `offsets[b]:offsets[b + 1]`, its last `offsets[b + 1] - offsets[b]` positions. The owner is the
+    forward batch; ops only read it.
+    """
+
+    offsets: Tensor  # [B + 1] int64, offsets[0] == 0, offsets[B] == T
+    kv_lengths: Tensor  # [B] int64, cached tokens per sequence with the new rows included
+    page_table: Tensor  # [B, P] int64, page index of each 64-token page of a sequence
+    state_slots: Tensor  # [B] int64, state slot of each sequence, all different
+
+
+@dataclass(frozen=True, slots=True)
+class PagedKV:
+    """Key and value pages of one attention layer in one KV number format.
+
+    Token t of a sequence lies in page `page_table[b, t // page_size]`, row `t % page_size`.
+    `format` names an entry of `ninfer.formats.kv`. Scales are None for formats without them.
+    """
+
+    format: str
+    keys: Tensor  # [pages, page_size, heads, head_dim] words of the format
+    values: Tensor  # [pages, page_size, heads, head_dim]
+    key_scales: Tensor | None = None  # [pages, page_size, heads, groups]
+    value_scales: Tensor | None = None
+
+    @property
+    def page_size(self) -> int:
+        """Tokens in a page."""
+        return self.keys.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """Routed experts of one MoE layer, flattened expert-major.
+
+    Expert e owns gate_up rows `e * 2I : (e + 1) * 2I` (gate first, then up) and down rows
+    `e * D : (e + 1) * D`.
+    """
+
+    gate_up: Weight  # [E * 2I, D]
+    down: Weight  # [E * D, I]
+    count: int  # E
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpert:
+    """The expert that every token passes through, scaled by sigmoid of its score."""
+
+    gate_up: Weight  # [2I, D]
+    down: Weight  # [D, I]

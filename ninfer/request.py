@@ -1,0 +1,123 @@
+"""Wire-free nouns of a request: what a client asked, before and after text becomes tokens."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+PartKind = Literal["text", "image", "video"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPart:
+    """One piece of a message. `text` for text parts; `source` (path, URL or data URI) for media."""
+
+    kind: PartKind
+    text: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that an assistant turn made. `arguments` is an object, never JSON text."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn. `reasoning` is None when the client gave none, which differs from ""."""
+
+    role: Role
+    content: tuple[ContentPart, ...] = ()
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateOptions:
+    """What a request may ask of the chat template; None means "not given"."""
+
+    enable_thinking: bool = True
+    preserve_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    add_vision_id: bool = False
+    add_generation_prompt: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages and tools of a request. `tools` are the client's objects, unchanged."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    template: TemplateOptions = field(default_factory=TemplateOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """A rendered prompt. `starts_in_reasoning` is read off the rendered text, not off a flag."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    starts_in_reasoning: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn. Temperature 0 is greedy: best logit, lowest id on ties.
+
+    `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Penalties count generated tokens
+    only. Source of order and formulas: docs/sampling.md.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """What ends a generation besides the model's own end-of-turn ids and the limits."""
+
+    token_ids: tuple[int, ...] = ()
+    content: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP_TOKEN = "stop_token"
+    STOP_STRING = "stop_string"
+    OUTPUT_LIMIT = "output_limit"
+    CONTEXT_CAPACITY = "context_capacity"
+    CANCELLED = "cancelled"
+
+
+Channel = Literal["reasoning", "content"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of text that is ready to be shown on one channel."""
+
+    channel: Channel
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int

@@ -1,0 +1,36 @@
+"""Shared fixtures: fixed seeds, single-threaded torch, NaN-filled uninitialised tensors."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Every test starts from the same random state."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def poisoned_empties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uninitialised memory holds NaN, so that an unwritten output never passes by luck."""
+    for name in ("empty", "empty_like"):
+        original = getattr(torch, name)
+
+        def poisoned(*args, _original=original, **kwargs):
+            out = _original(*args, **kwargs)
+            if out.is_floating_point() and out.device.type != "meta":
+                out.fill_(float("nan"))
+            return out
+
+        monkeypatch.setattr(torch, name, poisoned)
