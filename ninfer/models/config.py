@@ -1,0 +1,305 @@
+"""Frozen sizes of a model: text, mixture of experts, MTP, vision and DFlash parts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ninfer.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSizes:
+    """Gated full attention: `query_heads` share `kv_heads`, only `rotary_dim` dims rotate."""
+
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    rotary_dim: int
+    rope_theta: float
+
+    @property
+    def query_width(self) -> int:
+        """Rows of the query projection, of its gate, and columns of the output projection."""
+        return self.query_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Rows of the key projection and of the value projection."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def scale(self) -> float:
+        """Factor on query-key products."""
+        return float(self.head_dim) ** -0.5
+
+
+@dataclass(frozen=True, slots=True)
+class GdnSizes:
+    """Gated DeltaNet: value head j reads key head `j // (value_heads / key_heads)`."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+
+    @property
+    def key_width(self) -> int:
+        """Rows of the query projection and of the key projection."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        """Rows of the value projection and of the output gate z."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def conv_channels(self) -> int:
+        """Channels that the causal convolution runs over: queries, keys and values."""
+        return 2 * self.key_width + self.value_width
+
+
+@dataclass(frozen=True, slots=True)
+class MoeSizes:
+    """Sparse mixture of experts with one shared expert."""
+
+    experts: int
+    top_k: int
+    expert_width: int
+    shared_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextConfig:
+    """The decoder. `mlp_width` is 0 exactly when `moe` is given."""
+
+    hidden: int
+    layers: int
+    attention_interval: int
+    mlp_width: int
+    vocab_rows: int
+    addressable: int
+    eps: float
+    context: int
+    attention: AttentionSizes
+    gdn: GdnSizes
+    moe: MoeSizes | None = None
+
+    def is_attention(self, layer: int) -> bool:
+        """Whether layer `layer` is full attention; all others are Gated DeltaNet."""
+        return (layer + 1) % self.attention_interval == 0
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """Layer indices with a KV cache, in order."""
+        return tuple(i for i in range(self.layers) if self.is_attention(i))
+
+    @property
+    def gdn_layers(self) -> tuple[int, ...]:
+        """Layer indices with a recurrent state, in order."""
+        return tuple(i for i in range(self.layers) if not self.is_attention(i))
+
+
+@dataclass(frozen=True, slots=True)
+class VisionConfig:
+    """The vision tower and its merger into text width."""
+
+    depth: int
+    hidden: int
+    mlp_width: int
+    heads: int
+    patch: int
+    temporal_patch: int
+    merge: int
+    positions: int
+    output: int
+
+    @property
+    def patch_row(self) -> int:
+        """Length of one flattened input patch: 3 channels x temporal x height x width."""
+        return 3 * self.temporal_patch * self.patch * self.patch
+
+    @property
+    def merge_width(self) -> int:
+        """Input width of the merger: one merged block of patches."""
+        return self.hidden * self.merge * self.merge
+
+
+@dataclass(frozen=True, slots=True)
+class DflashConfig:
+    """The DFlash block drafter."""
+
+    layers: int
+    mlp_width: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    target_layers: tuple[int, ...]
+    window: int
+    mask_id: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Everything that fixes shapes. `draft_head_rows` is 0 when there is no indexed draft head."""
+
+    text: TextConfig
+    mtp: bool
+    draft_head_rows: int
+    vision: VisionConfig | None = None
+    dflash: DflashConfig | None = None
+
+
+class _Fields:
+    """Typed, required reads from a Hugging Face style mapping; errors name the whole path."""
+
+    def __init__(self, values: Mapping[str, Any], path: str) -> None:
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{path} must be an object, not {values!r}")
+        self._values = values
+        self._path = path
+
+    def integer(self, name: str) -> int:
+        value = self._required(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise ConfigError(f"{self._path}.{name} must be a positive integer, not {value!r}")
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._required(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(f"{self._path}.{name} must be a positive number, not {value!r}")
+        return float(value)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        value = self._required(name)
+        if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
+            raise ConfigError(f"{self._path}.{name} must be a list of integers, not {value!r}")
+        return tuple(value)
+
+    def section(self, name: str) -> "_Fields":
+        return _Fields(self._required(name), f"{self._path}.{name}")
+
+    def has(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def _required(self, name: str) -> Any:
+        if self._values.get(name) is None:
+            raise ConfigError(f"{self._path}.{name} is missing; the configuration must give it")
+        return self._values[name]
+
+
+def model_config_from_fields(values: Mapping[str, Any]) -> ModelConfig:
+    """Read a configuration with Hugging Face field names; no dimension has a default.
+
+    Members: `text_config` (required), `vision_config`, `dflash_config` (optional), `mtp` (bool),
+    `draft_head_rows` (0 or the number of rows). Raises ConfigError naming the field.
+    """
+    fields = _Fields(values, "config")
+    mtp = values.get("mtp", False)
+    if not isinstance(mtp, bool):
+        raise ConfigError(f"config.mtp must be true or false, not {mtp!r}")
+    config = ModelConfig(
+        text=text_config_from_fields(fields.section("text_config")),
+        mtp=mtp,
+        draft_head_rows=fields.integer("draft_head_rows") if values.get("draft_head_rows") else 0,
+        vision=_vision(fields.section("vision_config")) if fields.has("vision_config") else None,
+        dflash=_dflash(fields.section("dflash_config")) if fields.has("dflash_config") else None,
+    )
+    check_config(config)
+    return config
+
+
+def text_config_from_fields(fields: _Fields) -> TextConfig:
+    """Read the decoder's sizes. Raises ConfigError naming the field."""
+    moe = _moe(fields) if fields.has("num_experts") else None
+    vocab_rows = fields.integer("vocab_size")
+    has_bound = fields.has("addressable_vocab_size")
+    return TextConfig(
+        hidden=fields.integer("hidden_size"),
+        layers=fields.integer("num_hidden_layers"),
+        attention_interval=fields.integer("full_attention_interval"),
+        mlp_width=0 if moe else fields.integer("intermediate_size"),
+        vocab_rows=vocab_rows,
+        addressable=fields.integer("addressable_vocab_size") if has_bound else vocab_rows,
+        eps=fields.number("rms_norm_eps"),
+        context=fields.integer("max_position_embeddings"),
+        attention=_attention(fields),
+        gdn=GdnSizes(
+            key_heads=fields.integer("linear_num_key_heads"),
+            value_heads=fields.integer("linear_num_value_heads"),
+            key_dim=fields.integer("linear_key_head_dim"),
+            value_dim=fields.integer("linear_value_head_dim"),
+            conv_width=fields.integer("linear_conv_kernel_dim"),
+        ),
+        moe=moe,
+    )
+
+
+def _attention(fields: _Fields) -> AttentionSizes:
+    rope = fields.section("rope_parameters")
+    head_dim = fields.integer("head_dim")
+    return AttentionSizes(
+        query_heads=fields.integer("num_attention_heads"),
+        kv_heads=fields.integer("num_key_value_heads"),
+        head_dim=head_dim,
+        rotary_dim=round(head_dim * rope.number("partial_rotary_factor")),
+        rope_theta=rope.number("rope_theta"),
+    )
+
+
+def _moe(fields: _Fields) -> MoeSizes:
+    return MoeSizes(
+        experts=fields.integer("num_experts"),
+        top_k=fields.integer("num_experts_per_tok"),
+        expert_width=fields.integer("moe_intermediate_size"),
+        shared_width=fields.integer("shared_expert_intermediate_size"),
+    )
+
+
+def _vision(fields: _Fields) -> VisionConfig:
+    return VisionConfig(
+        depth=fields.integer("depth"),
+        hidden=fields.integer("hidden_size"),
+        mlp_width=fields.integer("intermediate_size"),
+        heads=fields.integer("num_heads"),
+        patch=fields.integer("patch_size"),
+        temporal_patch=fields.integer("temporal_patch_size"),
+        merge=fields.integer("spatial_merge_size"),
+        positions=fields.integer("num_position_embeddings"),
+        output=fields.integer("out_hidden_size"),
+    )
+
+
+def _dflash(fields: _Fields) -> DflashConfig:
+    return DflashConfig(
+        layers=fields.integer("num_hidden_layers"),
+        mlp_width=fields.integer("intermediate_size"),
+        query_heads=fields.integer("num_attention_heads"),
+        kv_heads=fields.integer("num_key_value_heads"),
+        head_dim=fields.integer("head_dim"),
+        target_layers=fields.integers("target_layer_ids"),
+        window=fields.integer("sliding_window"),
+        mask_id=fields.integer("mask_token_id"),
+        block=fields.integer("block_size"),
+    )
+
+
+def check_config(config: ModelConfig) -> None:
+    """Refuse sizes that contradict each other. Raises ConfigError naming both values."""
+    text, attention, gdn = config.text, config.text.attention, config.text.gdn
+    rules = [
+        (attention.query_heads % attention.kv_heads == 0, "num_attention_heads", "kv heads"),
+        (gdn.value_heads % gdn.key_heads == 0, "linear_num_value_heads", "key heads"),
+        (attention.rotary_dim % 2 == 0, "rotary dimensions", "2"),
+        (attention.rotary_dim <= attention.head_dim, "rotary dimensions", "head_dim"),
+        (text.addressable <= text.vocab_rows, "addressable_vocab_size", "vocab_size"),
+        (config.draft_head_rows <= text.vocab_rows, "draft_head_rows", "vocab_size"),
+        (text.moe is None or text.moe.top_k <= text.moe.experts, "num_experts_per_tok", "experts"),
+        (text.attention_interval <= text.layers, "full_attention_interval", "num_hidden_layers"),
+        (config.vision is None or config.vision.output == text.hidden, "out_hidden_size", "hidden"),
+    ]
+    for holds, name, against in rules:
+        if not holds:
+            raise ConfigError(f"config: {name} does not fit {against}: {config!r}")

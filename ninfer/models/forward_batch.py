@@ -1,0 +1,82 @@
+"""Everything one forward pass reads besides weights: tokens, positions, rows and caches."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ninfer.models.config import ModelConfig
+from ninfer.ops.tensors import PagedKV, RaggedRows
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """Flat tokens of several sequences. Prefill, decode and verify differ only in row counts."""
+
+    tokens: Tensor  # [T] int64
+    positions: Tensor  # [3, T] int64, temporal, height and width axis
+    rows: RaggedRows
+    kv_slots: Tensor  # [T] int64, where each row's key and value go: page * page_size + row
+    logit_rows: Tensor  # [R] int64, rows whose logits are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class GdnState:
+    """State slots of one Gated DeltaNet layer; slot s belongs to at most one sequence."""
+
+    conv: Tensor  # [S, conv_width - 1, channels] last inputs of the convolution, oldest first
+    recurrent: Tensor  # [S, value_heads, value_dim, key_dim] float32
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Per-layer caches by layer index; the runtime owns them, a forward pass updates them."""
+
+    attention: dict[int, PagedKV]
+    gdn: dict[int, GdnState]
+
+
+@dataclass(frozen=True, slots=True)
+class KvCacheSpec:
+    """Bytes of a paged KV layer: grows with the context."""
+
+    layers: int
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateCacheSpec:
+    """Bytes of a recurrent layer: fixed per sequence."""
+
+    layers: int
+    conv_shape: tuple[int, int]
+    recurrent_shape: tuple[int, int, int]
+
+    def bytes_per_slot(self, conv_bytes: int = 2) -> int:
+        """Bytes of one sequence's state over all layers; the recurrent part is float32."""
+        conv = self.conv_shape[0] * self.conv_shape[1] * conv_bytes
+        heads, rows, columns = self.recurrent_shape
+        return self.layers * (conv + heads * rows * columns * 4)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """What a model keeps between passes, by layer kind."""
+
+    kv: KvCacheSpec
+    state: StateCacheSpec
+
+
+def cache_spec(config: ModelConfig) -> CacheSpec:
+    """The cache kinds of a configuration's text decoder."""
+    text, gdn = config.text, config.text.gdn
+    return CacheSpec(
+        kv=KvCacheSpec(
+            len(text.attention_layers), text.attention.kv_heads, text.attention.head_dim
+        ),
+        state=StateCacheSpec(
+            len(text.gdn_layers),
+            (gdn.conv_width - 1, gdn.conv_channels),
+            (gdn.value_heads, gdn.value_dim, gdn.key_dim),
+        ),
+    )
