@@ -1,0 +1,1 @@
+"""Developer scripts; run them as `python -m tools.NAME` from the repository root."""
