@@ -1,0 +1,56 @@
+"""Turn scheduled pieces of sequences into the ForwardBatch of one pass."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+import torch
+
+from ninfer.models.forward_batch import ForwardBatch
+from ninfer.ops.tensors import RaggedRows
+from ninfer.runtime.config import PAGE_SIZE
+from ninfer.runtime.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`count` tokens of a sequence from its committed frontier; logits of the last if wanted."""
+
+    sequence: Sequence
+    count: int
+    wants_logits: bool
+
+
+def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
+    """The forward batch of these pieces, in order; each sequence may appear once."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    offsets = [0]
+    logit_rows: list[int] = []
+    for piece in pieces:
+        sequence, start = piece.sequence, piece.sequence.cached
+        span = range(start, start + piece.count)
+        tokens.extend(sequence.tokens[start : start + piece.count])
+        positions.extend(span)
+        slots.extend(sequence.pages[t // PAGE_SIZE] * PAGE_SIZE + t % PAGE_SIZE for t in span)
+        offsets.append(len(tokens))
+        if piece.wants_logits:
+            logit_rows.append(len(tokens) - 1)
+
+    def ints(values: Items[object]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
+    rows = RaggedRows(
+        offsets=ints(offsets),
+        kv_lengths=ints([p.sequence.cached + p.count for p in pieces]),
+        page_table=ints(_page_table(pieces)),
+        state_slots=ints([p.sequence.state_slot for p in pieces]),
+    )
+    # Text advances all three position axes together.
+    axes = ints(positions).unsqueeze(0).expand(3, -1)
+    return ForwardBatch(ints(tokens), axes, rows, ints(slots), ints(logit_rows))
+
+
+def _page_table(pieces: Items[Piece]) -> list[list[int]]:
+    width = max(len(piece.sequence.pages) for piece in pieces)
+    return [p.sequence.pages + [0] * (width - len(p.sequence.pages)) for p in pieces]

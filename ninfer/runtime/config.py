@@ -1,0 +1,27 @@
+"""Resolved sizes of the runtime; computed once from options, never changed afterwards."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+# Fixed by the KV layout that every kernel and every stored prefix assumes.
+PAGE_SIZE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """What the runtime allocates and how it cuts work."""
+
+    device: torch.device
+    dtype: torch.dtype  # of activations and of the convolution state
+    kv_format: str  # entry of ninfer.formats.kv
+    max_context: int  # tokens one sequence may hold
+    pages: int  # KV pages of PAGE_SIZE tokens
+    state_slots: int
+    prefill_chunk: int  # tokens of one prefill pass
+
+
+def pages_for(tokens: int) -> int:
+    """Pages that `tokens` cached tokens occupy."""
+    return -(-tokens // PAGE_SIZE)

@@ -1,0 +1,29 @@
+"""State slot pool: which recurrent-state slots are free, and clearing them for a new sequence."""
+
+from ninfer.models.forward_batch import Caches
+
+
+class StateSlotPool:
+    """Hands out state slot indices 0..slots-1; a fresh sequence starts from an all-zero state."""
+
+    def __init__(self, slots: int, caches: Caches) -> None:
+        self._free = list(range(slots - 1, -1, -1))
+        self._caches = caches
+
+    @property
+    def free_count(self) -> int:
+        """Slots that can still be allocated."""
+        return len(self._free)
+
+    def allocate(self) -> int:
+        """Take a slot and clear its convolution and recurrent state in every layer."""
+        slot = self._free.pop()
+        for state in self._caches.gdn.values():
+            state.conv[slot].zero_()
+            state.recurrent[slot].zero_()
+        return slot
+
+    def free(self, slot: int) -> None:
+        """Give a slot back."""
+        assert slot not in self._free, "state slot freed twice"
+        self._free.append(slot)
