@@ -1,26 +1,90 @@
-# The verbs that people and CI call. `make demo` and `make test` need only Python 3.11+ and make.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+# The verbs that people and CI call. They need Python 3.11 or newer, make and a C library, and
+# install the rest into .venv.
+SHELL := /bin/sh
+CANDIDATES := python3.11 python3.12 python3.13 python3
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; \
+  done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Extra arguments for pip, for example an index with CPU builds of torch.
+# Extra arguments for pip, for example an index with CPU builds of torch (see README.md).
 PIP_ARGS ?=
+# Extra arguments for `python -m ninfer bench`, for example a benchmark's name.
+BENCH ?= --help
 export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test check fix e2e soak gpu bench docs release
+PYTEST := $(BIN)/python -m pytest -q
+INSTALL := $(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt
+DEMO := build/demo.ninfer
 
-$(VENV)/installed: pyproject.toml constraints.txt
+.PHONY: help install demo test check fix e2e soak gpu bench docs release
+
+help:
+	@echo "verbs: demo test check fix e2e soak gpu bench docs release (see CONTRIBUTING.md)"
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "ninfer needs Python 3.11 or newer and found none;" \
+	  "install one or set PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "ninfer needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
-	touch $@
+	  { echo "$(PYTHON) is too old: ninfer needs Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module; on Debian: apt install python3-venv" >&2; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
-install: $(VENV)/installed
+# Two stamps, so that the demo does not wait for the test tools.
+$(VENV)/runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing ninfer and torch into $(VENV) (minutes on the first run)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing ninfer, torch and the test tools into $(VENV) (minutes on the first run)"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/runtime
+
+install: $(VENV)/dev
+
+# The weights are random numbers: the text is noise, and only shows that every part runs.
+demo: $(VENV)/runtime
+	@mkdir -p build
+	$(BIN)/ninfer synth --like qwen3.6-27b --scale tiny -o $(DEMO)
+	$(BIN)/ninfer describe $(DEMO)
+	$(BIN)/ninfer run $(DEMO) --prompt "What is a state slot?" --max-new 32 --seed 1
 
 test: install
-	$(BIN)/python -m pytest -n 2 -q
+	$(PYTEST) -n 2
 
 check: install
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m tools.floors
+	@$(BIN)/python -m tools.gen_docs --check
+	@$(BIN)/python -m tools.check_release
+
+fix: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+e2e: install
+	$(PYTEST) -m e2e
+
+soak: install
+	@mkdir -p build
+	@$(PYTEST) -m soak --junitxml=build/soak.xml; status=$$?; \
+	  $(BIN)/python -m tools.soak_report build/soak.xml docs/reliability.md && exit $$status
+
+gpu: install
+	$(PYTEST) -m gpu
+
+bench: install
+	$(BIN)/python -m ninfer bench $(BENCH)
+
+docs: install
+	$(BIN)/python -m tools.gen_docs
+
+release: check test e2e
+	@rm -rf dist
+	$(BIN)/python -m build --outdir dist .

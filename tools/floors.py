@@ -4,6 +4,7 @@ Run as `python -m tools.floors`; exits 1 and lists findings when a rule is broke
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from pathlib import Path
 from tools import rules
 
 PACKAGE = "ninfer"
+MODULE_NAME = re.compile(rf"{PACKAGE}(\.[a-z_0-9]+)+")
+# Imports of an `__init__` that are machinery, not exports.
+NOT_EXPORTS = frozenset({f"{PACKAGE}.lazy"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,17 +91,22 @@ def imports(tree: ast.AST, function: str | None = None) -> Iterator[Import]:
             yield Import(node.module or "", names, node.lineno, function, node.level > 0)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imports(node, function or node.name)
-        elif _is_dynamic_import(node):
-            yield Import("(dynamic)", (), getattr(node, "lineno", 0), function or "", False)
-            yield from imports(node, function)
         else:
+            if isinstance(node, ast.Call) and _is_dynamic_import(node):
+                yield Import("(dynamic)", (), node.lineno, function or "", False)
             yield from imports(node, function)
 
 
-def _is_dynamic_import(node: ast.AST) -> bool:
+def named_modules(tree: ast.AST) -> Iterator[Import]:
+    """Modules of the package that a string names, as tables of lazy exports do."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if MODULE_NAME.fullmatch(node.value):
+                yield Import(node.value, (), node.lineno, None, False)
+
+
+def _is_dynamic_import(node: ast.Call) -> bool:
     """True for `importlib.import_module(...)` and `__import__(...)`."""
-    if not isinstance(node, ast.Call):
-        return False
     called = node.func
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return name in ("import_module", "__import__")
@@ -121,11 +130,14 @@ def check_floors(source: Source) -> Iterator[Finding]:
     if own not in rules.FLOOR_OF:
         yield Finding(source.path, 1, "floor", f"{own} has no floor in tools/rules.py")
         return
-    for item in imports(source.tree):
+    for item in (*imports(source.tree), *named_modules(source.tree)):
         for target in targets(item):
             problem = _floor_problem(own, target)
             if problem:
                 yield Finding(source.path, item.line, "floor", problem)
+            surface = rules.SURFACES.get((own, target))
+            if surface is not None and item.module not in surface:
+                yield Finding(source.path, item.line, "surface", f"{own} imports {item.module}")
 
 
 def _floor_problem(own: str, target: str) -> str:
@@ -238,7 +250,7 @@ def _only_exports(node: ast.stmt) -> bool:
         return node.name in ("__getattr__", "__dir__")
     if isinstance(node, ast.Assign | ast.AnnAssign):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        return ast.unparse(target).startswith("_")
+        return ast.unparse(target).startswith("_")  # __all__, __getattr__, a private table
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING" and all(map(_only_exports, node.body))
     return False
@@ -250,6 +262,8 @@ def _exported_imports(node: ast.stmt) -> Iterator[str]:
         for inner in node.body:
             yield from _exported_imports(inner)
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+        if node.module in NOT_EXPORTS:
+            return
         for alias in node.names:
             name = alias.asname or alias.name
             if not name.startswith("_"):

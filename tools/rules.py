@@ -4,7 +4,7 @@ from typing import Final
 
 # Packages and root modules, lowest floor first. Imports go down only.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
-    ("errors", "log", "request", "cards", "version"),
+    ("errors", "log", "request", "cards", "version", "lazy"),
     ("formats", "audit", "client", "connect"),
     ("artifact", "ops"),
     ("models", "frontend"),
@@ -30,6 +30,12 @@ NEVER: Final[dict[str, frozenset[str]]] = {
     "runtime": frozenset({"frontend"}),
     "convert": frozenset({"frontend"}),
     "engine": frozenset({"convert"}),
+}
+
+# Modules of a package that certain users may import; everything else of it is private to them.
+SURFACES: Final[dict[tuple[str, str], frozenset[str]]] = {
+    (user, "ops"): frozenset({"ninfer", "ninfer.ops", "ninfer.ops.tensors"})
+    for user in ("models", "runtime")
 }
 
 _HTTP: Final = ("aiohttp", "fastapi", "flask", "starlette", "uvicorn")
@@ -67,4 +73,4 @@ FOREIGN_EXCEPTIONS: Final[dict[str, str]] = {}
 
 # Where an import may stand inside a function, besides lazy exports in an `__init__`.
 LAZY_PACKAGES: Final = frozenset({"cli"})
-LAZY_FILES: Final = frozenset({"ops/dispatch.py"})
+LAZY_FILES: Final = frozenset({"ops/dispatch.py", "lazy.py"})
