@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import floors, rules
+from tools import floors, rules, sources
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ninfer"
@@ -176,8 +176,8 @@ def test_good_source_passes(case: str, tmp_path: Path):
 def exporting_packages() -> list[str]:
     """Every package of the tree whose `__init__` has an export list."""
     return [
-        floors.module_name(source.path)
-        for source in floors.load(PACKAGE)
+        sources.module_name(source.path)
+        for source in sources.load(PACKAGE)
         if source.is_init and "__all__" in source.text
     ]
 

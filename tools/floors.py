@@ -4,16 +4,22 @@ Run as `python -m tools.floors`; exits 1 and lists findings when a rule is broke
 """
 
 import ast
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools import rules
+from tools.sources import (
+    PACKAGE,
+    Import,
+    Source,
+    imports,
+    load,
+    module_name,
+    named_modules,
+)
 
-PACKAGE = "ninfer"
-MODULE_NAME = re.compile(rf"{PACKAGE}(\.[a-z_0-9]+)+")
 # Imports of an `__init__` that are machinery, not exports.
 NOT_EXPORTS = frozenset({f"{PACKAGE}.lazy"})
 
@@ -29,87 +35,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{PACKAGE}/{self.path}:{self.line}: [{self.rule}] {self.text}"
-
-
-@dataclass(frozen=True)
-class Source:
-    """One parsed file; `path` is relative to the package folder, with forward slashes."""
-
-    path: str
-    text: str
-    tree: ast.Module
-
-    @property
-    def lines(self) -> int:
-        return self.text.count("\n")
-
-    @property
-    def package(self) -> str:
-        """Top-level part of the tree that the file belongs to: `ops`, `errors`, ..."""
-        return self.path.split("/")[0].removesuffix(".py")
-
-    @property
-    def is_init(self) -> bool:
-        return self.path.endswith("__init__.py")
-
-    @property
-    def is_op_contract(self) -> bool:
-        """True for `ops/<family>/__init__.py`, which holds functions by design."""
-        parts = self.path.split("/")
-        return len(parts) == 3 and parts[0] == "ops" and self.is_init
-
-
-@dataclass(frozen=True, slots=True)
-class Import:
-    """One imported module, and whether the statement stands inside a function."""
-
-    module: str
-    names: tuple[str, ...]
-    line: int
-    function: str | None
-    relative: bool
-
-
-def load(root: Path) -> list[Source]:
-    """Parse every Python file below `root`, the package folder."""
-    sources = []
-    for file in sorted(root.rglob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        path = file.relative_to(root).as_posix()
-        sources.append(Source(path, text, ast.parse(text, filename=path)))
-    return sources
-
-
-def imports(tree: ast.AST, function: str | None = None) -> Iterator[Import]:
-    """All import statements, including type-only ones and those inside functions."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, (), node.lineno, function, False)
-        elif isinstance(node, ast.ImportFrom):
-            names = tuple(alias.name for alias in node.names)
-            yield Import(node.module or "", names, node.lineno, function, node.level > 0)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from imports(node, function or node.name)
-        else:
-            if isinstance(node, ast.Call) and _is_dynamic_import(node):
-                yield Import("(dynamic)", (), node.lineno, function or "", False)
-            yield from imports(node, function)
-
-
-def named_modules(tree: ast.AST) -> Iterator[Import]:
-    """Modules of the package that a string names, as tables of lazy exports do."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if MODULE_NAME.fullmatch(node.value):
-                yield Import(node.value, (), node.lineno, None, False)
-
-
-def _is_dynamic_import(node: ast.Call) -> bool:
-    """True for `importlib.import_module(...)` and `__import__(...)`."""
-    called = node.func
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    return name in ("import_module", "__import__")
 
 
 def targets(item: Import) -> list[str]:
@@ -272,30 +197,25 @@ def _exported_imports(node: ast.stmt) -> Iterator[str]:
 
 def check_knots(sources: list[Source]) -> Iterator[Finding]:
     """No two modules reach each other through imports, type-only ones included."""
-    graph = {module_name(source.path): _edges(source) for source in sources}
+    paths = {module_name(source.path): source.path for source in sources}
+    graph = {module_name(source.path): _edges(source, paths) for source in sources}
     seen: set[str] = set()
     for start in sorted(graph):
-        path = _cycle(start, graph, seen)
-        if path:
-            file = path[0].replace(".", "/").removeprefix(f"{PACKAGE}/")
-            yield Finding(f"{file}.py", 1, "knot", " -> ".join([*path, path[0]]))
+        cycle = _cycle(start, graph, seen)
+        if cycle:
+            yield Finding(paths[cycle[0]], 1, "knot", " -> ".join([*cycle, cycle[0]]))
 
 
-def module_name(path: str) -> str:
-    """`ops/norm/__init__.py` -> `ninfer.ops.norm`."""
-    parts = path.removesuffix(".py").split("/")
-    if parts[-1] == "__init__":
-        parts.pop()
-    return ".".join([PACKAGE, *parts])
-
-
-def _edges(source: Source) -> set[str]:
+def _edges(source: Source, modules: Collection[str]) -> set[str]:
     """Modules that this one imports; dispatch and lazy exports look names up at call time."""
     found: set[str] = set()
     for item in imports(source.tree):
-        if item.function is None and item.module.startswith(PACKAGE):
+        if item.function is not None:
+            continue
+        inner = {f"{item.module}.{name}" for name in item.names}
+        found |= inner & set(modules)
+        if not inner or inner - set(modules):
             found.add(item.module)
-            found.update(f"{item.module}.{name}" for name in item.names)
     return found - {module_name(source.path)}
 
 

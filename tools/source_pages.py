@@ -4,8 +4,9 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from tools import floors, rules
+from tools import rules
 from tools.markdown import code, first_sentence, page, table
+from tools.sources import PACKAGE, Source, load
 
 MAP_BEGIN = "<!-- map:begin (written by `make docs`) -->"
 MAP_END = "<!-- map:end -->"
@@ -21,25 +22,25 @@ def architecture(root: Path) -> str:
 
 def package_map(root: Path) -> list[str]:
     """One table per package, highest floor first, one row per file."""
-    files: dict[str, list[floors.Source]] = defaultdict(list)
-    for source in floors.load(root / floors.PACKAGE):
+    files: dict[str, list[Source]] = defaultdict(list)
+    for source in load(root / PACKAGE):
         files[source.package if "/" in source.path else ""].append(source)
     order = sorted(files, key=lambda name: (-rules.FLOOR_OF.get(name, -1), name))
     lines: list[str] = []
     for package in order:
         floor = rules.FLOOR_OF.get(package)
-        where = f"`{floors.PACKAGE}/{package}/` (floor {floor})" if package else "Root modules"
+        where = f"`{PACKAGE}/{package}/` (floor {floor})" if package else "Root modules"
         lines += [f"### {where}", "", *table(["file", "holds"], map(_map_row, files[package])), ""]
     return lines[:-1]
 
 
-def _map_row(source: floors.Source) -> tuple[str, str]:
+def _map_row(source: Source) -> tuple[str, str]:
     return code(source.path), first_sentence(ast.get_docstring(source.tree) or "")
 
 
 def errors(root: Path) -> str:
     """docs/errors.md: the exception tree and what each class means."""
-    tree = ast.parse((root / floors.PACKAGE / "errors.py").read_text(encoding="utf-8"))
+    tree = ast.parse((root / PACKAGE / "errors.py").read_text(encoding="utf-8"))
     drawn = ast.get_docstring(tree) or ""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     rows = [
@@ -52,7 +53,7 @@ def errors(root: Path) -> str:
 
 def ops(root: Path) -> str | None:
     """docs/ops.md: every op contract; None while there are no op families."""
-    contracts = [source for source in floors.load(root / floors.PACKAGE) if source.is_op_contract]
+    contracts = [source for source in load(root / PACKAGE) if source.is_op_contract]
     if not contracts:
         return None
     body: list[str] = []
