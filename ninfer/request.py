@@ -121,3 +121,17 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     reasoning_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """The last event of a generation. `token_ids` are all generated ids, a stop token included."""
+
+    finish_reason: FinishReason
+    usage: Usage
+    token_ids: tuple[int, ...]
+    prefill_seconds: float
+    decode_seconds: float
+
+
+GenerationEvent = TextDelta | GenerationResult

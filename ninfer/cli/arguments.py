@@ -1,0 +1,131 @@
+"""Dataclass fields to command-line arguments and back; defaults and help live in the dataclass."""
+
+import argparse
+import shutil
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from ninfer.engine.options import flag_of
+from ninfer.errors import UsageError
+
+T = TypeVar("T")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and whose options cannot be abbreviated."""
+
+    def __init__(self, name: str, summary: str) -> None:
+        super().__init__(
+            prog=f"ninfer {name}",
+            description=summary,
+            allow_abbrev=False,
+            formatter_class=_formatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError in place of printing the usage and leaving."""
+        raise UsageError(f"{message}; see '{self.prog} --help'")
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    width = min(shutil.get_terminal_size().columns, 100)
+    return argparse.HelpFormatter(prog, max_help_position=30, width=width)
+
+
+def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
+    """Add one argument for each field that has help text."""
+    hints = typing.get_type_hints(options)
+    for spec in fields(options):
+        if "help" in spec.metadata:
+            _add(parser, spec, hints[spec.name])
+
+
+def collect(namespace: argparse.Namespace, options: type[T], **given: Any) -> T:
+    """Build the dataclass from parsed arguments; `given` are fields without an argument."""
+    names = [spec.name for spec in fields(options) if "help" in spec.metadata]  # type: ignore[arg-type]  # T is always a dataclass here
+    values = {name: getattr(namespace, name) for name in names}
+    return options(**values, **given)
+
+
+def _add(parser: argparse.ArgumentParser, spec: "Field[Any]", hint: Any) -> None:
+    flag = flag_of(spec.name, spec.default)
+    text = spec.metadata["help"].replace("%", "%%") + _default_text(spec)
+    if isinstance(spec.default, bool):
+        action = "store_false" if spec.default else "store_true"
+        parser.add_argument(flag, dest=spec.name, action=action, help=text)
+        return
+    repeated = typing.get_origin(hint) is tuple
+    choices = spec.metadata["choices"]
+    metavar = spec.metadata["metavar"] or "|".join(choices) or None
+    parser.add_argument(
+        flag,
+        dest=spec.name,
+        type=_reader(flag, _scalar(hint), bool("auto" in (metavar or "") and not choices)),
+        action=_Append if repeated else "store",
+        default=spec.default,
+        metavar=metavar,
+        help=text,
+    )
+
+
+class _Append(argparse.Action):
+    """Collect a repeatable option in a tuple."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
+
+
+def _default_text(spec: "Field[Any]") -> str:
+    if spec.metadata.get("later") == "*":
+        return " (not available in this version)"
+    if spec.default is MISSING:
+        return ""
+    if isinstance(spec.default, bool):
+        return " (default: off)"
+    if spec.default is None or spec.default == ():
+        return " (default: auto)" if "auto" in spec.metadata["metavar"] else " (default: not set)"
+    return f" (default: {spec.default})"
+
+
+def _scalar(hint: Any) -> type[Any]:
+    """The scalar type of a field: `int | None` and `tuple[int, ...]` are int."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union, tuple):
+        return next(t for t in typing.get_args(hint) if t not in (type(None), Ellipsis))  # type: ignore[no-any-return]  # get_args is untyped
+    return hint  # type: ignore[no-any-return]  # hints come from get_type_hints
+
+
+def _reader(flag: str, kind: type[Any], auto: bool) -> typing.Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if auto and text == "auto":
+            return text if kind is str else None
+        try:
+            return kind(text)
+        except ValueError as error:
+            word = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+            raise UsageError(f"{flag} {text!r}: must be {word}") from error
+
+    return read
+
+
+def read_text(flag: str, path: Path) -> str:
+    """A text file named by an option. Raises UsageError naming the option and the path."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{flag} {path}: {reason}") from error
+
+
+def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse all of argv; an unknown option is an error."""
+    return parser.parse_args(argv)

@@ -1,0 +1,142 @@
+"""Engine: text in, text out; the one place where prompts, tokens and model state meet."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ninfer.engine.loader import LoadedModel, Progress, Residency, load_model
+from ninfer.engine.options import (
+    EngineOptions,
+    GenerationOptions,
+    check_engine,
+    check_generation,
+)
+from ninfer.engine.resolve import resolve_residency, resolve_runtime
+from ninfer.errors import PromptError
+from ninfer.log import get_logger
+from ninfer.models import ModelConfig
+from ninfer.models.qwen3_6 import sampling_preset
+from ninfer.request import (
+    Conversation,
+    FinishReason,
+    GenerationEvent,
+    GenerationResult,
+    PreparedPrompt,
+    SamplingParams,
+    StopRules,
+    Usage,
+)
+from ninfer.runtime import Runtime
+
+log = get_logger(__name__)
+
+
+def _no_progress(name: str, done: int, total: int) -> None:
+    """The default for callers that show no progress."""
+
+
+class Engine:
+    """A loaded model with its runtime. One generation at a time; closing the iterator ends it."""
+
+    def __init__(self, model: LoadedModel, runtime: Runtime) -> None:
+        self._model = model
+        self._runtime = runtime
+
+    @classmethod
+    def load(cls, options: EngineOptions, progress: Progress = _no_progress) -> "Engine":
+        """Open, check and load an artifact.
+
+        Raises UsageError for an option that cannot be honoured and ArtifactError or ConfigError for
+        a file that is not a whole model that this version runs.
+        """
+        check_engine(options)
+        chosen: list[Residency] = []
+
+        def residency(config: ModelConfig) -> Residency:
+            chosen.append(resolve_residency(options, config))
+            # Sizes are checked before any weight is read.
+            resolve_runtime(options, config, chosen[0])
+            return chosen[0]
+
+        model = load_model(options, residency, progress)
+        (residence,) = chosen
+        log.info(
+            "backend reference on %s, activations %s, weights %s, KV %s",
+            residence.device,
+            str(residence.dtype).removeprefix("torch."),
+            "decoded" if residence.decoded else "packed",
+            options.kv_dtype,
+        )
+        runtime = Runtime(
+            model.weights, model.config, resolve_runtime(options, model.config, residence)
+        )
+        return cls(model, runtime)
+
+    def prepare(self, conversation: Conversation) -> PreparedPrompt:
+        """Render and tokenize messages. Raises PromptError naming the message."""
+        return self._model.frontend.prepare(conversation)
+
+    def sampling_params(self, options: GenerationOptions) -> SamplingParams:
+        """The preset of the mode, overridden by the options that were given."""
+        params = sampling_preset(self._model.config, thinking=options.thinking)
+        names = (
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "presence_penalty",
+            "frequency_penalty",
+        )
+        given = {name: value for name in names if (value := getattr(options, name)) is not None}
+        params = replace(params, **given, seed=options.seed)
+        return replace(params, temperature=0.0) if options.greedy else params
+
+    def generate(
+        self, prompt: PreparedPrompt, options: GenerationOptions
+    ) -> Iterator[GenerationEvent]:
+        """Yield text as it becomes ready, then one GenerationResult.
+
+        Raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a
+        prompt longer than the context, GenerationError when the model's output is not finite.
+        """
+        check_generation(options)
+        if not prompt.token_ids:
+            raise PromptError("the prompt is empty; there is nothing to continue")
+        capacity = self._runtime.output_capacity(len(prompt.token_ids))
+        limit = min(options.max_new, capacity)
+        short = FinishReason.CONTEXT_CAPACITY if capacity < options.max_new else None
+        yield from self._stream(prompt, options, limit, short or FinishReason.OUTPUT_LIMIT)
+
+    def _stream(
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        limit: int,
+        at_limit: FinishReason,
+    ) -> Iterator[GenerationEvent]:
+        rules = StopRules(options.stop_token_id, options.stop, options.reasoning_stop)
+        parser = self._model.frontend.new_output_parser(prompt, rules, raw=options.raw_output)
+        stop_ids = {*self._model.frontend.stop_ids, *rules.token_ids}
+        ids: list[int] = []
+        reason = at_limit
+        started = first = time.perf_counter()
+        tokens = self._runtime.generate(prompt.token_ids, self.sampling_params(options), limit)
+        for token in tokens:
+            if not ids:
+                first = time.perf_counter()
+            ids.append(token)
+            if token in stop_ids:
+                reason = FinishReason.STOP_TOKEN
+                break
+            yield from parser.feed((token,))
+            if parser.stopped:
+                reason = FinishReason.STOP_STRING
+                break
+        yield from parser.finish()
+        yield GenerationResult(
+            finish_reason=reason,
+            usage=Usage(len(prompt.token_ids), len(ids), parser.reasoning_tokens),
+            token_ids=tuple(ids),
+            prefill_seconds=first - started,
+            decode_seconds=time.perf_counter() - first,
+        )

@@ -1,0 +1,172 @@
+"""What a user may ask of the engine and of one generation: defaults, help and checks, stated once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from ninfer.errors import UnsupportedError, UsageError
+
+KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def option(
+    default: Any,
+    text: str,
+    *,
+    metavar: str = "",
+    choices: Sequence[str] = (),
+    later: str | Sequence[str] = (),
+) -> Any:
+    """A documented field. `later` is "*" when any other value than the default, or the list of
+    values, needs machinery that this version does not have."""
+    metadata = {"help": text, "metavar": metavar, "choices": tuple(choices), "later": later}
+    return field(default=default, metadata=metadata)
+
+
+def flag_of(name: str, default: object) -> str:
+    """The command-line spelling of a field; a boolean that is on by default is switched off."""
+    prefix = "--no-" if default is True else "--"
+    return prefix + name.replace("_", "-")
+
+
+def refuse_later(options: Any) -> None:
+    """Refuse options whose machinery is not there yet. Raises UnsupportedError naming the option."""
+    for spec in fields(options):
+        value, later = getattr(options, spec.name), spec.metadata.get("later", ())
+        if value != spec.default and (later == "*" or value in later):
+            shown = "" if value is True else f" {value}"
+            raise UnsupportedError(
+                f"{flag_of(spec.name, spec.default)}{shown}: not available in this version of ninfer"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What is fixed when the engine starts."""
+
+    artifact: Path
+    max_context: int = option(2048, "tokens one sequence may hold", metavar="N")
+    kv_capacity: int | None = option(
+        None, "tokens of KV cache in all, or auto: as many as --max-context", metavar="N|auto"
+    )
+    prefill_chunk: int = option(1024, "prompt tokens per pass, a multiple of 128", metavar="N")
+    device: str = option(
+        "auto", "CUDA device number, cpu, or auto: device 0 if there is one", metavar="N|cpu|auto"
+    )
+    kv_dtype: str = option(
+        "bf16",
+        "number format of the KV cache",
+        choices=KV_DTYPES,
+        later=("fp8", "nvfp4", "k8v4"),
+    )
+    weights: str = option(
+        "auto",
+        "weights in memory: as stored, decoded once, or auto: decoded if memory allows",
+        choices=("auto", "packed", "decoded"),
+    )
+    activations: str = option(
+        "auto",
+        "number format of activations; auto: bf16 on CUDA, fp32 on the CPU",
+        choices=("auto", "bf16", "fp32"),
+    )
+    spec: str | None = option(
+        None, "speculative decoding", choices=("mtp", "dflash", "dflash2"), later="*"
+    )
+    draft_tokens: int | None = option(
+        None, "drafts per round: MTP 1..5, DFlash 1..15", metavar="N", later="*"
+    )
+    lm_head_draft: bool = option(False, "draft with the indexed head; needs --spec", later="*")
+    vision: bool = option(False, "load the vision tower", later="*")
+    cuda_graph: bool = option(True, "run decode passes one by one instead of as CUDA graphs")
+    chat_template: Path | None = option(
+        None, "Jinja chat template to use instead of the artifact's own", metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """What one generation asks. None means "not given": the model's preset for the mode holds."""
+
+    max_new: int = option(128, "tokens to generate at most", metavar="N")
+    thinking: bool = option(True, "answer without thinking first")
+    reasoning_effort: str | None = option(
+        None, "how long to think, where the chat template offers it", choices=EFFORTS
+    )
+    thinking_budget: int | None = option(
+        None, "tokens of thinking before it is closed", metavar="N", later="*"
+    )
+    greedy: bool = option(False, "take the best token; the same as --temperature 0")
+    temperature: float | None = option(None, "0..2; 0 is greedy", metavar="X")
+    top_p: float | None = option(None, "0..1, smallest nucleus to draw from", metavar="X")
+    top_k: int | None = option(None, "best tokens to draw from; 0 is all", metavar="N")
+    min_p: float | None = option(None, "0..1, least weight relative to the best", metavar="X")
+    presence_penalty: float | None = option(None, "-2..2, generated tokens only", metavar="X")
+    frequency_penalty: float | None = option(None, "-2..2, generated tokens only", metavar="X")
+    seed: int = option(0, "same seed and request, same tokens", metavar="N")
+    stop_token_id: tuple[int, ...] = option((), "end at this token id; repeatable", metavar="ID")
+    stop: tuple[str, ...] = option((), "end the answer at this text; repeatable", metavar="TEXT")
+    reasoning_stop: tuple[str, ...] = option(
+        (), "end at this text while thinking; repeatable", metavar="TEXT"
+    )
+    raw_output: bool = option(False, "show all text as it comes, thinking and tags included")
+    json: bool = option(False, "answer with one JSON value", later="*")
+    json_schema: Path | None = option(
+        None, "answer with JSON of this schema", metavar="FILE", later="*"
+    )
+
+
+_RANGES: Final = {
+    "temperature": (0.0, 2.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+
+
+def check_engine(options: EngineOptions) -> None:
+    """Check values that need no artifact. Raises UsageError naming the option and the value."""
+    refuse_later(options)
+    _check_choices(options)
+    if options.max_context <= 0:
+        raise UsageError(f"--max-context {options.max_context}: must be positive")
+    if options.prefill_chunk <= 0 or options.prefill_chunk % 128:
+        raise UsageError(f"--prefill-chunk {options.prefill_chunk}: must be a multiple of 128")
+    if options.kv_capacity is not None and options.kv_capacity < options.max_context:
+        raise UsageError(
+            f"--kv-capacity {options.kv_capacity}: must be at least --max-context "
+            f"({options.max_context})"
+        )
+    if options.device not in ("auto", "cpu") and not options.device.isdecimal():
+        raise UsageError(f"--device {options.device}: must be a device number, cpu or auto")
+
+
+def check_generation(options: GenerationOptions) -> None:
+    """Check one generation's values. Raises UsageError naming the option and the value."""
+    refuse_later(options)
+    _check_choices(options)
+    if options.max_new <= 0:
+        raise UsageError(f"--max-new {options.max_new}: must be positive")
+    for name, (low, high) in _RANGES.items():
+        value = getattr(options, name)
+        # Written so that NaN is outside too.
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"{flag_of(name, None)} {value}: must be between {low:g} and {high:g}")
+    if options.top_k is not None and options.top_k < 0:
+        raise UsageError(f"--top-k {options.top_k}: must be 0 (all) or more")
+    if not 0 <= options.seed < 2**64:
+        raise UsageError(f"--seed {options.seed}: must be between 0 and 2^64 - 1")
+    if options.greedy and options.temperature:
+        raise UsageError(f"--greedy contradicts --temperature {options.temperature:g}; give one")
+    if any(not text for text in (*options.stop, *options.reasoning_stop)):
+        raise UsageError("--stop and --reasoning-stop need a text that is not empty")
+
+
+def _check_choices(options: Any) -> None:
+    for spec in fields(options):
+        choices, value = spec.metadata.get("choices"), getattr(options, spec.name)
+        if choices and value is not None and value not in choices:
+            allowed = ", ".join(choices)
+            raise UsageError(f"{flag_of(spec.name, None)} {value}: must be one of {allowed}")
