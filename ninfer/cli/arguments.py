@@ -9,8 +9,8 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from ninfer.engine.options import flag_of
 from ninfer.errors import UsageError
+from ninfer.options import flag_of
 
 T = TypeVar("T")
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from ninfer.artifact import Artifact, open_artifact
 from ninfer.artifact.directory import TensorEntry
 from ninfer.engine.options import EngineOptions
-from ninfer.errors import ConfigError, InventoryError, PayloadError
+from ninfer.errors import ConfigError, InventoryError, PayloadError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.log import get_logger
 from ninfer.models import CONFIG_RESOURCE, ModelConfig, check_inventory, object_specs
@@ -94,9 +95,7 @@ def load_model(
     options: EngineOptions, residency: Callable[[ModelConfig], Residency], progress: Progress
 ) -> LoadedModel:
     """Open, check and bind. Raises ArtifactError or ConfigError that names what is wrong."""
-    override = None
-    if options.chat_template is not None:
-        override = options.chat_template.read_text(encoding="utf-8")
+    override = _template_override(options.chat_template)
     artifact = open_artifact(options.artifact)
     config = read_config(artifact)
     frontend = Frontend.from_resources(
@@ -107,6 +106,16 @@ def load_model(
     source = weight_source(artifact, residency(config), progress)
     weights = bind_text(source, config, recipe_for(config, artifact.identity.weights_id))
     return LoadedModel(config, weights, frontend)
+
+
+def _template_override(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"--chat-template {path}: {reason}") from error
 
 
 def _check_vocabulary(frontend: Frontend, config: ModelConfig) -> None:

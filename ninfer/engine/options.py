@@ -1,45 +1,15 @@
 """What a user may ask of the engine and of one generation: defaults, help and checks, stated once."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ninfer.errors import UnsupportedError, UsageError
+from ninfer.errors import UsageError
+from ninfer.log import LEVELS
+from ninfer.options import check_choices, flag_of, option, refuse_later
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-
-def option(
-    default: Any,
-    text: str,
-    *,
-    metavar: str = "",
-    choices: Sequence[str] = (),
-    later: str | Sequence[str] = (),
-) -> Any:
-    """A documented field. `later` is "*" when any other value than the default, or the list of
-    values, needs machinery that this version does not have."""
-    metadata = {"help": text, "metavar": metavar, "choices": tuple(choices), "later": later}
-    return field(default=default, metadata=metadata)
-
-
-def flag_of(name: str, default: object) -> str:
-    """The command-line spelling of a field; a boolean that is on by default is switched off."""
-    prefix = "--no-" if default is True else "--"
-    return prefix + name.replace("_", "-")
-
-
-def refuse_later(options: Any) -> None:
-    """Refuse options whose machinery is not there yet. Raises UnsupportedError naming the option."""
-    for spec in fields(options):
-        value, later = getattr(options, spec.name), spec.metadata.get("later", ())
-        if value != spec.default and (later == "*" or value in later):
-            shown = "" if value is True else f" {value}"
-            raise UnsupportedError(
-                f"{flag_of(spec.name, spec.default)}{shown}: not available in this version of ninfer"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +87,18 @@ class GenerationOptions:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the one-shot command line asks besides engine and generation."""
+
+    prompt: str | None = option(None, "text of the user turn", metavar="TEXT")
+    messages: Path | None = option(
+        None, "JSON file: a message array, or an object with messages and tools", metavar="FILE"
+    )
+    print_token_ids: bool = option(False, "also print the generated token ids to stderr")
+    log_level: str = option("info", "least severe log line to print", choices=LEVELS)
+
+
 _RANGES: Final = {
     "temperature": (0.0, 2.0),
     "top_p": (0.0, 1.0),
@@ -129,7 +111,7 @@ _RANGES: Final = {
 def check_engine(options: EngineOptions) -> None:
     """Check values that need no artifact. Raises UsageError naming the option and the value."""
     refuse_later(options)
-    _check_choices(options)
+    check_choices(options)
     if options.max_context <= 0:
         raise UsageError(f"--max-context {options.max_context}: must be positive")
     if options.prefill_chunk <= 0 or options.prefill_chunk % 128:
@@ -146,7 +128,7 @@ def check_engine(options: EngineOptions) -> None:
 def check_generation(options: GenerationOptions) -> None:
     """Check one generation's values. Raises UsageError naming the option and the value."""
     refuse_later(options)
-    _check_choices(options)
+    check_choices(options)
     if options.max_new <= 0:
         raise UsageError(f"--max-new {options.max_new}: must be positive")
     for name, (low, high) in _RANGES.items():
@@ -164,9 +146,8 @@ def check_generation(options: GenerationOptions) -> None:
         raise UsageError("--stop and --reasoning-stop need a text that is not empty")
 
 
-def _check_choices(options: Any) -> None:
-    for spec in fields(options):
-        choices, value = spec.metadata.get("choices"), getattr(options, spec.name)
-        if choices and value is not None and value not in choices:
-            allowed = ", ".join(choices)
-            raise UsageError(f"{flag_of(spec.name, None)} {value}: must be one of {allowed}")
+def check_run(options: RunOptions) -> None:
+    """Check that there is exactly one source of messages. Raises UsageError."""
+    check_choices(options)
+    if (options.prompt is None) == (options.messages is None):
+        raise UsageError("give exactly one of --prompt TEXT and --messages FILE")

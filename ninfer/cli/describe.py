@@ -1,0 +1,28 @@
+"""`ninfer describe`: what an artifact holds, read from its directory only."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ninfer.artifact import describe, open_artifact
+from ninfer.cli.arguments import Parser, parse
+
+
+def build_parser() -> Parser:
+    """The options of `ninfer describe`."""
+    parser = Parser("describe", "List what an artifact holds, from its directory alone.")
+    parser.add_argument("artifact", type=Path, metavar="FILE", help=".ninfer file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object (default: off)")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the table or the JSON object."""
+    namespace = parse(build_parser(), argv)
+    with open_artifact(namespace.artifact) as artifact:
+        summary = describe(artifact)
+    if namespace.json:
+        print(json.dumps(summary.as_dict(), ensure_ascii=False))
+    else:
+        print("\n".join(summary.lines()))
+    return 0

@@ -1,0 +1,54 @@
+"""What commands print besides data: progress bars and closing statistics, all on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from ninfer.request import GenerationResult
+
+
+@contextmanager
+def byte_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar in bytes, shown only when stderr is a terminal.
+
+    Yields a function of (name, bytes done, bytes in all).
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+
+        def advance(name: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def print_result(result: GenerationResult, *, token_ids: bool) -> None:
+    """End the answer's line and print how the generation went."""
+    print(flush=True)
+    usage = result.usage
+    lines = [
+        f"finish: {result.finish_reason}",
+        f"tokens: {usage.prompt_tokens} prompt, {usage.completion_tokens} generated "
+        f"({usage.reasoning_tokens} reasoning)",
+        f"prefill: {_rate(usage.prompt_tokens, result.prefill_seconds)}",
+        f"decode: {_rate(usage.completion_tokens - 1, result.decode_seconds)}",
+    ]
+    if token_ids:
+        lines.append("token ids: " + " ".join(map(str, result.token_ids)))
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _rate(tokens: int, seconds: float) -> str:
+    if tokens <= 0 or seconds <= 0:
+        return "none"
+    return f"{seconds * 1e3:.0f} ms, {tokens / seconds:.1f} tok/s"

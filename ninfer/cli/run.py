@@ -1,0 +1,79 @@
+"""`ninfer run`: one prompt; the answer on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ninfer.cli.arguments import Parser, add_options, collect, parse, read_text
+from ninfer.cli.output import byte_progress, print_result
+from ninfer.engine.options import (
+    EngineOptions,
+    GenerationOptions,
+    RunOptions,
+    check_engine,
+    check_generation,
+    check_run,
+)
+from ninfer.errors import PromptError
+from ninfer.log import configure
+
+
+def build_parser() -> Parser:
+    """The options of `ninfer run`, read from the option dataclasses."""
+    parser = Parser("run", "Answer one prompt with the model of an artifact.")
+    parser.add_argument("artifact", type=Path, metavar="ARTIFACT", help=".ninfer file")
+    for group, options in (
+        ("input and output", RunOptions),
+        ("engine", EngineOptions),
+        ("generation", GenerationOptions),
+    ):
+        add_options(parser.add_argument_group(group), options)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one prompt to its end."""
+    namespace = parse(build_parser(), argv)
+    run = collect(namespace, RunOptions)
+    engine_options = collect(namespace, EngineOptions, artifact=namespace.artifact)
+    generation = collect(namespace, GenerationOptions)
+    check_run(run)
+    check_engine(engine_options)
+    check_generation(generation)
+    configure(run.log_level)
+    values, tools = _conversation_values(run)
+
+    # Importing torch takes a second; options are checked before.
+    from ninfer.engine import Engine
+    from ninfer.frontend import parse_conversation
+    from ninfer.request import GenerationResult, TemplateOptions
+
+    template = TemplateOptions(
+        enable_thinking=generation.thinking, reasoning_effort=generation.reasoning_effort
+    )
+    conversation = parse_conversation(values, tools, template)
+    with byte_progress("loading") as progress:
+        engine = Engine.load(engine_options, progress)
+    prompt = engine.prepare(conversation)
+    for event in engine.generate(prompt, generation):
+        if isinstance(event, GenerationResult):
+            print_result(event, token_ids=run.print_token_ids)
+        else:
+            stream = sys.stdout if event.channel == "content" else sys.stderr
+            stream.write(event.text)
+            stream.flush()
+    return 0
+
+
+def _conversation_values(run: RunOptions) -> tuple[object, object]:
+    """Messages and tools as parsed JSON; shapes are checked by the frontend."""
+    if run.messages is None:
+        return [{"role": "user", "content": run.prompt}], None
+    try:
+        values = json.loads(read_text("--messages", run.messages))
+    except ValueError as error:
+        raise PromptError(f"--messages {run.messages}: not JSON: {error}") from error
+    if isinstance(values, dict):
+        return values.get("messages"), values.get("tools")
+    return values, None
