@@ -1,6 +1,7 @@
-"""Views that ops accept: weights of any stored form, paged KV, state slots, ragged rows."""
+"""Views that ops take and give: weights of any stored form, paged KV, ragged rows, experts."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor
 
@@ -23,6 +24,11 @@ class RaggedRows:
     kv_lengths: Tensor  # [B] int64, cached tokens per sequence with the new rows included
     page_table: Tensor  # [B, P] int64, page index of each 64-token page of a sequence
     state_slots: Tensor  # [B] int64, state slot of each sequence, all different
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Row range (start, stop) of each sequence on the host; waits for the device."""
+        bounds: list[int] = self.offsets.tolist()
+        return list(pairwise(bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +70,15 @@ class SharedExpert:
 
     gate_up: Weight  # [2I, D]
     down: Weight  # [D, I]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Tokens that may be drawn for each row, best first, with weights that need not sum to 1.
+
+    A row with fewer than C candidates is filled up with weight 0, which is never drawn. A row
+    whose logits cannot be used holds the single id -1.
+    """
+
+    ids: Tensor  # [R, C] int64
+    weights: Tensor  # [R, C] float64

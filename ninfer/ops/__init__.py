@@ -1,0 +1,69 @@
+"""Every op: the only import of ops that models and the runtime write, besides their views."""
+
+from ninfer.ops.attention import paged_attention
+from ninfer.ops.conv import causal_conv_silu
+from ninfer.ops.elementwise import add, sigmoid_mul, silu_mul
+from ninfer.ops.embedding import embed
+from ninfer.ops.gdn import gated_delta_rule, gdn_gating
+from ninfer.ops.kv_cache import read_kv, write_kv
+from ninfer.ops.linear import linear, linear_add, linear_swiglu
+from ninfer.ops.moe import route_topk, sparse_moe
+from ninfer.ops.norm import add_rmsnorm, gated_rmsnorm, l2norm, rmsnorm
+from ninfer.ops.rope import mrope
+from ninfer.ops.sampling import (
+    argmax,
+    candidates,
+    draw,
+    finite_rows,
+    logprobs,
+    penalise,
+    sample,
+)
+from ninfer.ops.sampling.uniform import Purpose, uniform, uniform_bits
+from ninfer.ops.tensors import (
+    Candidates,
+    ExpertWeights,
+    PagedKV,
+    RaggedRows,
+    SharedExpert,
+    Weight,
+)
+
+__all__ = [
+    "Candidates",
+    "ExpertWeights",
+    "PagedKV",
+    "Purpose",
+    "RaggedRows",
+    "SharedExpert",
+    "Weight",
+    "add",
+    "add_rmsnorm",
+    "argmax",
+    "candidates",
+    "causal_conv_silu",
+    "draw",
+    "embed",
+    "finite_rows",
+    "gated_delta_rule",
+    "gated_rmsnorm",
+    "gdn_gating",
+    "l2norm",
+    "linear",
+    "linear_add",
+    "linear_swiglu",
+    "logprobs",
+    "mrope",
+    "paged_attention",
+    "penalise",
+    "read_kv",
+    "rmsnorm",
+    "route_topk",
+    "sample",
+    "sigmoid_mul",
+    "silu_mul",
+    "sparse_moe",
+    "uniform",
+    "uniform_bits",
+    "write_kv",
+]

@@ -1,0 +1,116 @@
+"""Run one case of an op against the float64 reference: results, state effects, inputs unchanged."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ninfer.formats import Fp8RowMatrix, GroupedMatrix, Nvfp4Matrix
+from ninfer.ops.case import Case
+from ninfer.ops.dispatch import REFERENCE, using
+from ninfer.ops.tensors import PagedKV
+from ninfer.ops.tolerance import criterion
+
+# Their tensors are stored words: the same in the oracle's run, and compared bit for bit.
+_WORDS = (PagedKV, GroupedMatrix, Nvfp4Matrix, Fp8RowMatrix)
+
+
+def compare(
+    case: Case, dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+) -> list[str]:
+    """What is wrong with the op's chosen form on this case; empty when it is right.
+
+    The case runs by the form that dispatch has chosen with activations of `dtype`, and by the
+    reference with the same values widened to float64. Float results and float state are judged
+    by the criterion of their own type; indices, codes and cache words must be equal. State slots
+    that the reference leaves alone must keep their bits, and so must every other argument.
+    """
+    call = case.make(dtype, device, seed)
+    before = _copied(call.arguments)
+    oracle = {name: _widened(value) for name, value in call.arguments.items()}
+    oracle_before = _copied(oracle)
+    actual = case.op(**call.arguments)
+    with using(REFERENCE):
+        expected = case.op(**oracle)
+    found = _results(actual, expected)
+    for name, value in call.arguments.items():
+        if name not in call.changed:
+            found += _inputs(name, value, before[name])
+        elif isinstance(value, _WORDS):
+            found += _inputs(name, value, oracle[name])
+        else:
+            found += _state(name, value, before[name], oracle[name], oracle_before[name])
+    return [f"{case.id}: {problem}" for problem in found]
+
+
+def _results(actual: Any, expected: Any) -> list[str]:
+    got, want = dict(_tensors("result", actual)), dict(_tensors("result", expected))
+    if got.keys() != want.keys():
+        return [f"gives {sorted(got)}, not {sorted(want)}"]
+    found = [(name, _differs(got[name], want[name])) for name in got]
+    return [f"{name}: {problem}" for name, problem in found if problem]
+
+
+def _inputs(name: str, after: Any, before: Any) -> list[str]:
+    pairs = zip(_tensors(name, after), _tensors(name, before), strict=True)
+    return [f"{path}: not as it must be" for (path, x), (_, y) in pairs if not _same_bits(x, y)]
+
+
+def _state(
+    name: str, after: Tensor, before: Tensor, expected: Tensor, expected_before: Tensor
+) -> list[str]:
+    touched = (expected != expected_before).flatten(1).any(1)  # [S]
+    if not _same_bits(after[~touched], before[~touched]):
+        return [f"{name}: a slot that the op does not own has changed"]
+    problem = _differs(after[touched], expected[touched])
+    return [f"{name}: {problem}"] if problem else []
+
+
+def _differs(actual: Tensor, expected: Tensor) -> str | None:
+    if actual.shape != expected.shape:
+        return f"has shape {tuple(actual.shape)}, not {tuple(expected.shape)}"
+    if actual.is_floating_point() and expected.is_floating_point():
+        return criterion(actual.dtype).violation(actual, expected)
+    return None if torch.equal(actual, expected) else "is not equal to the reference"
+
+
+def _same_bits(x: Tensor, y: Tensor) -> bool:
+    """Equal as bytes, so that NaN equals itself and -0 differs from 0."""
+    words = (x.contiguous().flatten().view(torch.uint8), y.contiguous().flatten().view(torch.uint8))
+    return torch.equal(*words)
+
+
+def _tensors(path: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor inside a value, with the path to it."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _tensors(f"{path}.{field.name}", getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _tensors(f"{path}[{index}]", item)
+
+
+def _copied(value: Any) -> Any:
+    """The value with every tensor cloned."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _copied(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+def _widened(value: Any) -> Any:
+    """A clone with float tensors and float types as float64; stored words stay as they are."""
+    if isinstance(value, Tensor):
+        return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value.is_floating_point else value
+    if is_dataclass(value) and not isinstance(value, type | _WORDS):
+        return replace(value, **{f.name: _widened(getattr(value, f.name)) for f in fields(value)})
+    return _copied(value)

@@ -1,0 +1,12 @@
+"""Embedding lookup in plain torch."""
+
+import torch
+from torch import Tensor
+
+from ninfer.ops.tensors import Weight
+from ninfer.ops.weights import gather_rows
+
+
+def embed(ids: Tensor, table: Weight, *, dtype: torch.dtype) -> Tensor:
+    """See the contract."""
+    return gather_rows(table, ids, dtype)

@@ -1,0 +1,128 @@
+"""Gated DeltaNet in plain torch: a token-by-token recurrence and an equal chunked form."""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ninfer.ops.precision import wide
+from ninfer.ops.tensors import RaggedRows
+
+CHUNK: Final = 64
+# Chunks whose inner products are held at once.
+_CHUNK_GROUP: Final = 8
+
+
+def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """See the contract."""
+    dtype = wide(a)
+    step = functional.softplus(a.to(dtype) + dt_bias.to(dtype))
+    return -torch.exp(a_log.to(dtype)) * step, torch.sigmoid(b.to(dtype))
+
+
+def gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, rows: RaggedRows
+) -> Tensor:
+    """See the contract."""
+    out = v.new_empty(v.shape)
+    slots: list[int] = rows.state_slots.tolist()
+    for slot, (start, stop) in zip(slots, rows.spans(), strict=True):
+        border = start + (stop - start) // CHUNK * CHUNK
+        for form, begin, end in ((chunked, start, border), (recurrent, border, stop)):
+            if begin < end:
+                part = slice(begin, end)
+                out[part] = form(q[part], k[part], v[part], g[part], beta[part], state[slot])
+    return out
+
+
+def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
+    """Rows of one sequence, one after another; `matrix` [Hv, Dv, Dk] is updated in place.
+
+    Shapes as in the contract -> [n, Hv, Dv] in the type of `matrix`.
+    """
+    heads = v.shape[1]
+    q, k = _spread(q, heads, matrix.dtype), _spread(k, heads, matrix.dtype)  # [n, Hv, Dk]
+    v, decay = v.to(matrix.dtype), g.exp()[..., None, None]
+    out = torch.empty_like(v)
+    for t in range(v.shape[0]):
+        matrix.mul_(decay[t])
+        seen = torch.bmm(matrix, k[t].unsqueeze(2)).squeeze(2)  # [Hv, Dv]
+        error = (v[t] - seen).mul_(beta[t].unsqueeze(1))
+        matrix.baddbmm_(error.unsqueeze(2), k[t].unsqueeze(1))
+        out[t] = torch.bmm(matrix, q[t].unsqueeze(2)).squeeze(2)
+    return out.mul_(q.shape[2] ** -0.5)
+
+
+def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
+    """The same rows and effect as `recurrent`, for n a multiple of 64, as matrix products.
+
+    Within a chunk, with G the running sum of g, L[t, s] = exp(G_t - G_s) for s <= t, and A the
+    strictly lower part of beta_t L[t, s] (k_t . k_s): (I + A) [U, W] = [beta V, beta exp(G) K].
+    From the incoming S: N = U - W S^T, O = exp(G) Q S^T + (Q K^T * L) N, and then
+    S <- exp(G_last) S + sum_t exp(G_last - G_t) n_t k_t^T (the WY form of the delta rule).
+    """
+    heads, dtype = v.shape[1], matrix.dtype
+    parts = []
+    for start in range(0, v.shape[0], CHUNK * _CHUNK_GROUP):
+        part = slice(start, start + CHUNK * _CHUNK_GROUP)
+        parts.append(
+            _chunk_group(
+                _fold(_spread(q[part], heads, dtype)),
+                _fold(_spread(k[part], heads, dtype)),
+                _fold(v[part].to(dtype)),
+                _fold(g[part].unsqueeze(2)),
+                _fold(beta[part].unsqueeze(2)),
+                matrix,
+            )
+        )
+    return torch.cat(parts).mul_(q.shape[2] ** -0.5)
+
+
+def _chunk_group(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor
+) -> Tensor:
+    """Chunks [Hv, c, 64, ...] of one sequence -> rows [c * 64, Hv, Dv], not yet scaled."""
+    ratio, rise, fall, last = _decays(g)
+    keys = k.transpose(2, 3)
+    system = (k @ keys).mul_(ratio).mul_(beta)
+    right = torch.cat((v * beta, k * (beta * rise)), dim=3)
+    # The solver reads the part below the diagonal only and takes ones on it.
+    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    u, w = solved.split((v.shape[3], k.shape[3]), dim=3)
+    inner = (q @ keys).mul_(ratio)
+    q, k = q * rise, k * fall
+    outputs = []
+    for c in range(q.shape[1]):
+        across = matrix.transpose(1, 2)
+        fresh = u[:, c] - w[:, c] @ across
+        outputs.append(torch.baddbmm(q[:, c] @ across, inner[:, c], fresh))
+        matrix.mul_(last[:, c]).baddbmm_(fresh.transpose(1, 2), k[:, c])
+    return torch.cat(outputs, dim=1).transpose(0, 1)
+
+
+def _decays(g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """L [Hv, c, 64, 64], exp(G) and exp(G_last - G) [Hv, c, 64, 1], exp(G_last) [Hv, c, 1, 1].
+
+    Differences of G lose the digits that G has gained, so they are taken in float64. The floor
+    has exp() = 0 in both number types and keeps one huge decay from swamping its neighbours.
+    """
+    floor = -800.0 if g.dtype is torch.float64 else -200.0
+    total = g.to(torch.float64).clamp_min(floor).cumsum(2)
+    # Above the diagonal exp() may overflow: those entries are replaced before it is taken.
+    later = torch.ones(CHUNK, CHUNK, dtype=torch.bool, device=g.device).triu(1)
+    ratio = (total - total.transpose(2, 3)).to(g.dtype).masked_fill_(later, float("-inf")).exp_()
+    last = total[:, :, -1:]
+    return ratio, total.to(g.dtype).exp(), (last - total).to(g.dtype).exp(), last.to(g.dtype).exp()
+
+
+def _fold(x: Tensor) -> Tensor:
+    """[c * 64, H, D] as [H, c, 64, D]."""
+    return x.reshape(-1, CHUNK, *x.shape[1:]).permute(2, 0, 1, 3)
+
+
+def _spread(x: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """Repeat each head of [n, Hk, D] for its neighbouring V heads: [n, Hv, D]."""
+    wide_x = x.to(dtype)
+    repeats = heads // x.shape[1]
+    return wide_x if repeats == 1 else wide_x.repeat_interleave(repeats, dim=1)

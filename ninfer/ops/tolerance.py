@@ -1,0 +1,69 @@
+"""Named error criteria, one for each number type an op can round to."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """How far a result may lie from the float64 reference.
+
+    `norm` bounds |error| / |reference|, both as Euclidean norms of the whole tensor. `worst`
+    bounds each single error relative to the larger of that reference value and the reference's
+    root mean square. A value that is not finite where the reference is finite fails always;
+    where the reference is infinite the values must be equal.
+    """
+
+    name: str
+    norm: float
+    worst: float
+
+    def violation(self, actual: Tensor, expected: Tensor) -> str | None:
+        """What breaks the criterion, as one line, or None. Both tensors have one shape."""
+        got, want = actual.to(torch.float64), expected.to(torch.float64)
+        finite = torch.isfinite(want)
+        if not bool(got[~finite].eq(want[~finite]).all()):
+            return "differs where the reference is infinite"
+        got, want = got[finite], want[finite]
+        if not bool(torch.isfinite(got).all()):
+            return f"{int((~torch.isfinite(got)).sum())} of {got.numel()} values are not finite"
+        if want.numel() == 0:
+            return None
+        error = (got - want).abs()
+        size = float(want.norm())
+        if float(error.norm()) > self.norm * size:
+            return f"error norm {float(error.norm()):.3g} exceeds {self.norm:g} of {size:.3g}"
+        allowed = want.abs().clamp_min(size / want.numel() ** 0.5) * self.worst
+        if bool((error > allowed).any()):
+            ratio = float((error / allowed.clamp_min(torch.finfo(torch.float64).tiny)).max())
+            return f"worst element is {ratio:.3g} times over its bound ({self.worst:g})"
+        return None
+
+
+# Half a step of BF16 is 2^-9 of a value; the norm adds room for nothing but that rounding.
+BF16: Final = Criterion("bf16", norm=2.0**-9, worst=2.0**-7)
+FLOAT16: Final = Criterion("float16", norm=2.0**-11, worst=2.0**-9)
+# Sums of some ten thousand float32 terms.
+FLOAT32: Final = Criterion("float32", norm=1e-5, worst=1e-4)
+FLOAT64: Final = Criterion("float64", norm=1e-12, worst=1e-11)
+
+_BY_DTYPE: Final = MappingProxyType(
+    {
+        torch.bfloat16: BF16,
+        torch.float16: FLOAT16,
+        torch.float32: FLOAT32,
+        torch.float64: FLOAT64,
+    }
+)
+
+
+def criterion(dtype: torch.dtype) -> Criterion:
+    """The criterion for results of a float type. Raises ValueError for another type."""
+    found = _BY_DTYPE.get(dtype)
+    if found is None:
+        raise ValueError(f"criterion: {dtype} has none; it is compared exactly")
+    return found
