@@ -4,7 +4,7 @@ from typing import Final
 
 # Packages and root modules, lowest floor first. Imports go down only.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
-    ("errors", "log", "request", "cards", "version", "lazy"),
+    ("errors", "log", "request", "cards", "version", "lazy", "options"),
     ("formats", "audit", "client", "connect"),
     ("artifact", "ops"),
     ("models", "frontend"),

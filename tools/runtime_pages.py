@@ -1,87 +1,68 @@
 """Pages made by importing the package: command line and option tables."""
 
 import argparse
-import contextlib
 import dataclasses
 import importlib
-import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from tools.markdown import code, page, table
 
-# Module, its option dataclasses, and the heading above each table.
+# Module and option dataclass, in the order of the page.
 OPTION_CLASSES = (
     ("ninfer.engine.options", "EngineOptions"),
     ("ninfer.engine.options", "GenerationOptions"),
+    ("ninfer.engine.options", "RunOptions"),
     ("ninfer.server.options", "ServerOptions"),
 )
 
 
 def cli(root: Path) -> str | None:
-    """docs/cli.md: usage and arguments of every command; None before there is a command line."""
+    """docs/cli.md: every command and its arguments; None before there is a command line."""
     if not (root / "ninfer" / "cli" / "main.py").exists():
         return None
     main = importlib.import_module("ninfer.cli.main")
-    body: list[str] = []
-    for name in main.COMMANDS:
-        body += _command(f"ninfer {name}", parser_of([name], main.main))
-    return page("Command line", "Every command, as `ninfer COMMAND --help` gives it.", body)
+    body = ["```text", main.usage(), "```", ""]
+    for name, (module_name, _) in main.COMMANDS.items():
+        module = importlib.import_module(f"ninfer.cli.{module_name}")
+        body += command_section(f"ninfer {name}", module.build_parser())
+    return page("Command line", "What `ninfer --help` and `ninfer COMMAND --help` say.", body)
 
 
-def parser_of(argv: list[str], run: Any) -> argparse.ArgumentParser:
-    """The parser that answers `argv --help`, caught at the moment when it would print."""
-    caught: list[argparse.ArgumentParser] = []
-
-    def catch(parser: argparse.ArgumentParser, file: object = None) -> None:
-        caught.append(parser)
-
-    with (
-        mock.patch.object(argparse.ArgumentParser, "print_help", catch),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.suppress(SystemExit),
-    ):
-        run([*argv, "--help"])
-    assert caught, f"{argv} --help prints no help"
-    return caught[0]
-
-
-def _command(name: str, parser: argparse.ArgumentParser) -> list[str]:
+def command_section(name: str, parser: argparse.ArgumentParser) -> list[str]:
     """A section for one command, and one for each of its subcommands.
 
     Built from the parser's actions, since the text of `--help` differs between Python versions.
     """
     lines = [f"## {name}", "", (parser.description or "").strip(), ""]
-    rows = []
+    rows = list(_arguments(parser))
+    if rows:
+        lines += [*table(["argument", "meaning"], rows), ""]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for word, child in action.choices.items():
-                lines += ["", *_command(f"{name} {word}", child)]
-        elif action.dest != "help" and action.help != argparse.SUPPRESS:
-            rows.append(_argument(action, parser))
-    return [
-        *lines[:4],
-        *(table(["argument", "default", "meaning"], rows) if rows else []),
-        *lines[4:],
-        "",
-    ]
+                lines += command_section(f"{name} {word}", child)
+    return lines
 
 
-def _argument(action: argparse.Action, parser: argparse.ArgumentParser) -> tuple[str, str, str]:
-    value = action.metavar or (action.dest if not action.option_strings else action.dest.upper())
-    if action.choices is not None:
-        value = "{" + ",".join(str(choice) for choice in action.choices) + "}"
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        hidden = action.dest == "help" or action.help == argparse.SUPPRESS
+        if not hidden and not isinstance(action, argparse._SubParsersAction):
+            fields = {**vars(action), "prog": parser.prog}
+            yield code(_invocation(action)), (action.help or "") % fields
+
+
+def _invocation(action: argparse.Action) -> str:
+    """`--seed N`, `-q, --quiet` or `FILE`."""
     names = ", ".join(action.option_strings)
-    shown = f"{names} {value}" if names and action.nargs != 0 else names or str(value)
-    fields = {**vars(action), "prog": parser.prog}
-    return code(shown), _default(action.default), (action.help or "") % fields
-
-
-def _default(value: object) -> str:
-    if value in (None, argparse.SUPPRESS) or value is False:
-        return ""
-    return code(str(value))
+    if names and action.nargs == 0:
+        return names
+    value = action.metavar or (action.dest.upper() if names else action.dest)
+    if action.choices is not None and not action.metavar:
+        value = "{" + ",".join(str(choice) for choice in action.choices) + "}"
+    return f"{names} {value}".strip()
 
 
 def options(root: Path) -> str | None:
@@ -93,18 +74,32 @@ def options(root: Path) -> str | None:
         options_class = getattr(importlib.import_module(module_name), class_name)
         body += [f"## {class_name}", "", options_class.__doc__.split("\n\n")[0], ""]
         rows = [_field(field) for field in dataclasses.fields(options_class)]
-        body += [*table(["option", "type", "default", "meaning"], rows), ""]
-    intro = "Options of the Python interface; the command line takes the same names as flags."
+        body += [*table(["field", "type", "default", "meaning"], rows), ""]
+    intro = (
+        "Fields of the option classes. The command line makes its flags from them, so names, "
+        "defaults and help are the same there."
+    )
     return page("Options", intro, body) if body else None
 
 
 def _field(field: dataclasses.Field[Any]) -> tuple[str, str, str, str]:
-    kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
-    if not kind or "|" in str(field.type):
-        kind = str(field.type)
+    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
     default = "required"
     if field.default is not dataclasses.MISSING:
         default = code(repr(field.default))
     elif field.default_factory is not dataclasses.MISSING:
         default = code(repr(field.default_factory()))
-    return code(field.name), code(kind), default, str(field.metadata.get("help", ""))
+    return code(field.name), code(kind), default, _meaning(field.metadata)
+
+
+def _meaning(metadata: Any) -> str:
+    """Help text, the choices, and which of them this version does not have."""
+    parts = [str(metadata.get("help", ""))]
+    if metadata.get("choices"):
+        parts.append("one of " + ", ".join(map(code, metadata["choices"])))
+    later = metadata.get("later", ())
+    if later == "*":
+        parts.append("not available in this version")
+    elif later:
+        parts.append("not in this version: " + ", ".join(map(code, later)))
+    return "; ".join(part for part in parts if part)
