@@ -1,0 +1,58 @@
+"""Artifact files: directory and layouts (no torch); reader and writer are loaded on first use."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ninfer.artifact.describe import ArtifactSummary, describe, summary_dict, summary_lines
+from ninfer.artifact.directory import Directory, Entry, Identity, ResourceEntry, TensorEntry
+from ninfer.artifact.framing import ArtifactHeader, read_header
+from ninfer.artifact.layouts import encoded_bytes, layout_of
+
+if TYPE_CHECKING:
+    from ninfer.artifact.reader import Artifact, open_artifact
+    from ninfer.artifact.writer import (
+        ArtifactWriter,
+        ResourceSpec,
+        TensorSpec,
+        plan_directory,
+        write_artifact,
+    )
+
+__all__ = [
+    "Artifact",
+    "ArtifactHeader",
+    "ArtifactSummary",
+    "ArtifactWriter",
+    "Directory",
+    "Entry",
+    "Identity",
+    "ResourceEntry",
+    "ResourceSpec",
+    "TensorEntry",
+    "TensorSpec",
+    "describe",
+    "encoded_bytes",
+    "layout_of",
+    "open_artifact",
+    "plan_directory",
+    "read_header",
+    "summary_dict",
+    "summary_lines",
+    "write_artifact",
+]
+
+_LAZY = {
+    "Artifact": "reader",
+    "open_artifact": "reader",
+    "ArtifactWriter": "writer",
+    "ResourceSpec": "writer",
+    "TensorSpec": "writer",
+    "plan_directory": "writer",
+    "write_artifact": "writer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"ninfer.artifact.{_LAZY[name]}"), name)
