@@ -2,7 +2,7 @@
 
 import torch
 
-from ninfer.formats.kv import KV_FORMATS
+from ninfer.formats.kv import kv_format, word_dtype
 from ninfer.models.config import ModelConfig
 from ninfer.models.forward_batch import Caches, GdnState, cache_spec
 from ninfer.ops.tensors import PagedKV
@@ -30,16 +30,17 @@ def allocate_caches(config: ModelConfig, runtime: RuntimeConfig) -> Caches:
 
 
 def _pages(runtime: RuntimeConfig, heads: int, head_dim: int) -> PagedKV:
-    fmt = KV_FORMATS[runtime.kv_format]
+    groups = kv_format(runtime.kv_format).scale_groups(head_dim)
+    words = word_dtype(runtime.kv_format)
     shape = (runtime.pages, PAGE_SIZE, heads)
 
-    def words() -> torch.Tensor:
-        return torch.zeros((*shape, head_dim), dtype=fmt.dtype, device=runtime.device)
+    def zeros(width: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros((*shape, width), dtype=dtype, device=runtime.device)
 
-    def scales() -> torch.Tensor | None:
-        groups = fmt.groups(head_dim)
-        if not groups:
-            return None
-        return torch.zeros((*shape, groups), dtype=torch.float16, device=runtime.device)
-
-    return PagedKV(runtime.kv_format, words(), words(), scales(), scales())
+    return PagedKV(
+        format=runtime.kv_format,
+        keys=zeros(head_dim, words),
+        values=zeros(head_dim, words),
+        key_scales=zeros(groups, torch.float16) if groups else None,
+        value_scales=zeros(groups, torch.float16) if groups else None,
+    )

@@ -5,12 +5,8 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import GenerationError
-from ninfer.ops.sampling.uniform import uniform
 from ninfer.request import SamplingParams
 from ninfer.runtime.sequence import Sequence
-
-PURPOSE_PREFILL = 0
-PURPOSE_DECODE = 1
 
 
 def draw_uniform(sequence: Sequence) -> float:
@@ -20,9 +16,10 @@ def draw_uniform(sequence: Sequence) -> float:
     nor replay changes it. The first token uses the prompt length as position; later ones the cache
     position of the token before them, under another purpose.
     """
+    seed = sequence.sampling.seed
     if sequence.generated == 0:
-        return uniform(sequence.sampling.seed, sequence.prompt_length, PURPOSE_PREFILL)
-    return uniform(sequence.sampling.seed, len(sequence.tokens) - 1, PURPOSE_DECODE)
+        return ops.uniform(seed, sequence.prompt_length, ops.Purpose.PREFILL)
+    return ops.uniform(seed, len(sequence.tokens) - 1, ops.Purpose.DECODE)
 
 
 def next_token(sequence: Sequence, logits: Tensor, addressable: int) -> int:
