@@ -111,6 +111,6 @@ def _widened(value: Any) -> Any:
         return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
-    if is_dataclass(value) and not isinstance(value, type | _WORDS):
+    if is_dataclass(value) and not isinstance(value, (type, *_WORDS)):
         return replace(value, **{f.name: _widened(getattr(value, f.name)) for f in fields(value)})
     return _copied(value)

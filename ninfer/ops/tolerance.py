@@ -44,8 +44,8 @@ class Criterion:
         return None
 
 
-# Half a step of BF16 is 2^-9 of a value; the norm adds room for nothing but that rounding.
-BF16: Final = Criterion("bf16", norm=2.0**-9, worst=2.0**-7)
+# BF16 rounds by at most 2^-8 of a value; the worst element has room for a second rounding inside.
+BF16: Final = Criterion("bf16", norm=2.0**-8, worst=2.0**-6)
 FLOAT16: Final = Criterion("float16", norm=2.0**-11, worst=2.0**-9)
 # Sums of some ten thousand float32 terms.
 FLOAT32: Final = Criterion("float32", norm=1e-5, worst=1e-4)

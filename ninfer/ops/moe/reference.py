@@ -34,8 +34,8 @@ def sparse_moe(
         routed[row, rank] = _expert(left[row], experts.gate_up, experts.down, expert)
     factors = weights.to(dtype).unsqueeze(2)
     total = torch.zeros_like(left)
-    for rank in range(ids.shape[1]):
-        total.addcmul_(factors[:, rank], routed[:, rank])
+    for k in range(ids.shape[1]):
+        total.addcmul_(factors[:, k], routed[:, k])
     gate = torch.sigmoid(shared_score.to(dtype))
     total.addcmul_(gate, _expert(left, shared.gate_up, shared.down, 0))
     return total.to(x.dtype)

@@ -1,5 +1,6 @@
 """Input cases of the normalisations."""
 
+from functools import partial
 from typing import Final
 
 from ninfer.ops.case import Call, Case, Inputs
@@ -38,20 +39,20 @@ def _l2(shape: tuple[int, ...], inputs: Inputs) -> Call:
 
 
 def _column_slice(inputs: Inputs) -> Call:
-    x = inputs.normal(4, 3 * 64)[:, 64:128].unflatten(1, (2, 32))
+    x = inputs.normal(4, 3 * 64)[:, 64:128].view(4, 2, 32)
     return Call({"x": x, "weight": inputs.normal(32), "eps": _EPS, "unit_offset": True})
 
 
 CASES: Final = (
     *(
-        Case(rmsnorm, f"{name}_offset_{offset}", lambda i, s=s, o=offset: _rmsnorm(s, o, 1.0, i))
+        Case(rmsnorm, f"{name}_offset_{offset}", partial(_rmsnorm, s, offset, 1.0))
         for name, s in _SHAPES.items()
         for offset in (False, True)
     ),
-    Case(rmsnorm, "large_values", lambda i: _rmsnorm((2, 96), True, 1e4, i)),
-    Case(rmsnorm, "below_epsilon", lambda i: _rmsnorm((2, 96), False, 1e-5, i)),
+    Case(rmsnorm, "large_values", partial(_rmsnorm, (2, 96), True, 1e4)),
+    Case(rmsnorm, "below_epsilon", partial(_rmsnorm, (2, 96), False, 1e-5)),
     Case(rmsnorm, "column_slice", _column_slice),
-    *(Case(gated_rmsnorm, name, lambda i, s=s: _gated(s, i)) for name, s in _SHAPES.items()),
-    *(Case(add_rmsnorm, name, lambda i, s=s: _add(s, i)) for name, s in _SHAPES.items()),
-    *(Case(l2norm, name, lambda i, s=s: _l2(s, i)) for name, s in _SHAPES.items()),
+    *(Case(gated_rmsnorm, name, partial(_gated, s)) for name, s in _SHAPES.items()),
+    *(Case(add_rmsnorm, name, partial(_add, s)) for name, s in _SHAPES.items()),
+    *(Case(l2norm, name, partial(_l2, s)) for name, s in _SHAPES.items()),
 )

@@ -1,0 +1,37 @@
+"""Input cases of the embedding lookup."""
+
+from functools import partial
+from typing import Final
+
+import torch
+
+from ninfer.formats import quantise
+from ninfer.ops.case import Call, Case, Inputs
+from ninfer.ops.embedding import embed
+
+_FORMATS: Final = (
+    "Q4G64_F16S",
+    "Q5G64_F16S",
+    "Q6G64_F16S",
+    "W8G32_F16S",
+    "FP8_E4M3FN_ROW_BF16S",
+)
+
+
+def _dense(count: int, inputs: Inputs) -> Call:
+    table = inputs.normal(300, 96, dtype=torch.bfloat16)
+    ids = inputs.integers(0, 300, count)
+    return Call({"ids": ids, "table": table, "dtype": inputs.dtype})
+
+
+def _packed(form: str, inputs: Inputs) -> Call:
+    table = quantise(inputs.normal(70, 200, dtype=torch.float32), form)
+    ids = inputs.integers(0, 70, 33)
+    ids[:3] = torch.tensor([0, 69, 0])
+    return Call({"ids": ids, "table": table, "dtype": inputs.dtype})
+
+
+CASES: Final = (
+    *(Case(embed, f"dense_{count}", partial(_dense, count)) for count in (0, 1, 65)),
+    *(Case(embed, form.lower(), partial(_packed, form)) for form in _FORMATS),
+)
