@@ -62,6 +62,7 @@ def _add(parser: argparse.ArgumentParser, spec: "Field[Any]", hint: Any) -> None
     choices = spec.metadata["choices"]
     metavar = spec.metadata["metavar"] or "|".join(choices) or None
     parser.add_argument(
+        *_short(spec),
         flag,
         dest=spec.name,
         type=_reader(flag, _scalar(hint), bool("auto" in (metavar or "") and not choices)),
@@ -70,6 +71,10 @@ def _add(parser: argparse.ArgumentParser, spec: "Field[Any]", hint: Any) -> None
         metavar=metavar,
         help=text,
     )
+
+
+def _short(spec: "Field[Any]") -> list[str]:
+    return ["-o"] if spec.name == "output" else []
 
 
 class _Append(argparse.Action):
