@@ -1,0 +1,25 @@
+"""The table of benchmarks, and running one into a report."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ninfer.bench import artifact, formats
+from ninfer.bench.machine import this_machine
+from ninfer.bench.report import Report, Row
+from ninfer.errors import UsageError
+
+BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
+    "artifact": artifact.run,
+    "formats": formats.run,
+}
+
+
+def run_benchmark(name: str) -> Report:
+    """Run one benchmark; its own correctness check comes before its timing.
+
+    Raises UsageError for a name outside the table, and whatever the check raises.
+    """
+    run = BENCHMARKS.get(name)
+    if run is None:
+        raise UsageError(f"unknown benchmark {name!r}; known: {', '.join(BENCHMARKS)}")
+    return Report.now(name, this_machine(), run())

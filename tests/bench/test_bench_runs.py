@@ -1,0 +1,71 @@
+"""Benchmarks run their check before their timing, and give every figure a reference."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from ninfer.artifact import open_artifact
+from ninfer.bench import artifact, formats
+from ninfer.errors import ArtifactError, FormatError
+from ninfer.formats import FORMATS, quantise
+
+
+def test_formats_covers_every_packed_format():
+    rows = formats.run(rows=128, columns=256, repeats=1)
+    packed = [name for name, entry in FORMATS.items() if entry.kind != "direct"]
+    assert [row.name for row in rows] == [
+        "copy",
+        *(f"{verb} {name}" for name in packed for verb in ("quantise", "decode")),
+    ]
+    for row in rows:
+        assert row.value > 0 and row.reference > 0 and row.unit == "MB/s"
+    assert rows[0].share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in formats.packed_formats()])
+def test_format_check_fails_on_a_wrong_matrix(name: str):
+    source = torch.randn(128, 256).to(torch.bfloat16)
+    packed = quantise(source, name)
+    formats.check(source, packed, FORMATS[name])
+    for wrong in (source.roll(1, dims=1), torch.full_like(source, math.nan)):
+        with pytest.raises(FormatError, match=r"nothing was timed"):
+            formats.check(wrong, packed, FORMATS[name])
+
+
+def test_formats_are_not_timed_when_the_check_fails(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(formats, "error_bound", lambda entry: 0.0)
+    timed = []
+    monkeypatch.setattr(formats, "_timings", lambda *args: timed.append(args))
+    with pytest.raises(FormatError):
+        formats.run(rows=128, columns=256, repeats=1)
+    assert timed == []
+
+
+def test_full_directory_has_the_published_extent(tmp_path: Path):
+    directory = artifact.full_directory()
+    path = tmp_path / "sparse.ninfer"
+    artifact.write_sparse(path, directory)
+    size = path.stat().st_size
+    assert len(directory.entries) > 1000
+    assert 16 * 2**30 < size < 19 * 2**30
+    assert path.stat().st_blocks * 512 < 2**24, "the file is not sparse"
+    with open_artifact(path) as opened:
+        assert opened.directory == directory
+
+
+def test_artifact_check_fails_on_another_directory(tmp_path: Path):
+    directory = artifact.full_directory()
+    path = tmp_path / "sparse.ninfer"
+    artifact.write_sparse(path, directory)
+    shorter = type(directory)(directory.identity, directory.entries[:-1])
+    with pytest.raises(ArtifactError, match="nothing was timed"):
+        artifact.check(path, shorter)
+
+
+def test_artifact_benchmark_gives_milliseconds_beside_a_parse():
+    (row,) = artifact.run(repeats=1)
+    assert row.unit == "ms" and row.value > 0
+    assert row.reference_name == "JSON parse alone"
+    assert row.shape["objects"] > 1000
