@@ -4,8 +4,8 @@ from typing import Final
 
 # Packages and root modules, lowest floor first. Imports go down only.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
-    ("errors", "log", "request", "cards", "version", "lazy", "options"),
-    ("formats", "audit", "client", "connect"),
+    ("errors", "log", "request", "cards", "version", "lazy"),
+    ("formats", "audit", "client", "connect", "options"),
     ("artifact", "ops"),
     ("models", "frontend"),
     ("runtime", "convert"),
@@ -16,7 +16,8 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
 )
 FLOOR_OF: Final = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-_GROUND: Final = frozenset(FLOORS[0])
+# What every package may use: nouns, errors, and the declaration of options.
+_GROUND: Final = frozenset(FLOORS[0]) | {"options"}
 
 # Packages that may import less than everything below them.
 ONLY: Final[dict[str, frozenset[str]]] = {

@@ -14,6 +14,7 @@ OPTION_CLASSES = (
     ("ninfer.engine.options", "EngineOptions"),
     ("ninfer.engine.options", "GenerationOptions"),
     ("ninfer.engine.options", "RunOptions"),
+    ("ninfer.convert.options", "SynthOptions"),
     ("ninfer.server.options", "ServerOptions"),
 )
 
