@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 import importlib
+import types
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,13 +86,21 @@ def options(root: Path) -> str | None:
 
 
 def _field(field: dataclasses.Field[Any]) -> tuple[str, str, str, str]:
-    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
     default = "required"
     if field.default is not dataclasses.MISSING:
         default = code(repr(field.default))
     elif field.default_factory is not dataclasses.MISSING:
         default = code(repr(field.default_factory()))
-    return code(field.name), code(kind), default, _meaning(field.metadata)
+    return code(field.name), code(type_text(field.type)), default, _meaning(field.metadata)
+
+
+def type_text(kind: Any) -> str:
+    """A type as one writes it; `str()` of `Path | None` depends on the Python version."""
+    if isinstance(kind, types.UnionType):
+        return " | ".join(map(type_text, typing.get_args(kind)))
+    if kind is type(None):
+        return "None"
+    return kind.__name__ if type(kind) is type else str(kind)
 
 
 def _meaning(metadata: Any) -> str:

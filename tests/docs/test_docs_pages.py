@@ -78,6 +78,19 @@ def test_command_page_lists_arguments_and_subcommands():
     assert not any("hidden" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (int, "int"),
+        (Path | None, "Path | None"),
+        (tuple[str, ...], "tuple[str, ...]"),
+        ("Path", "Path"),
+    ],
+)
+def test_types_read_the_same_in_every_python(kind: object, text: str):
+    assert runtime_pages.type_text(kind) == text
+
+
 def test_first_sentence_and_table_stay_on_one_line():
     assert first_sentence("Holds a\nand b.\n\nMore.") == "Holds a and b"
     assert table(["h"], [["a\n  b|c"]])[-1] == "| a b\\|c |"
