@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ninfer.artifact.describe import ArtifactSummary, describe, summary_dict, summary_lines
+from ninfer.artifact.describe import ArtifactSummary, describe
 from ninfer.artifact.directory import Directory, Entry, Identity, ResourceEntry, TensorEntry
 from ninfer.artifact.framing import ArtifactHeader, read_header
 from ninfer.artifact.layouts import encoded_bytes, layout_of
@@ -36,8 +36,6 @@ __all__ = [
     "open_artifact",
     "plan_directory",
     "read_header",
-    "summary_dict",
-    "summary_lines",
     "write_artifact",
 ]
 

@@ -41,6 +41,42 @@ class ArtifactSummary:
     by_format: dict[str, Total]
     by_prefix: dict[str, Total]  # first part of the name, up to "/"
 
+    def lines(self, *, objects: bool = True) -> list[str]:
+        """Text lines: identity, sizes, totals, and unless switched off one line an object."""
+        lines = [
+            f"file      {self.path}",
+            f"identity  {_shown(str(self.identity))}",
+            f"size      {self.file_size:,} bytes, payload from {self.payload_offset:,}",
+            f"objects   {len(self.entries):,}",
+            "",
+            *_total_lines("format", self.by_format),
+            "",
+            *_total_lines("prefix", self.by_prefix),
+        ]
+        if objects:
+            header = ("object", "format", "shape", "offset", "bytes")
+            rows = [
+                (_shown(e.name), _format(e), _shape(e), f"{e.offset:,}", f"{e.bytes:,}")
+                for e in self.entries
+            ]
+            lines += ["", *_table([header, *rows], left=3)]
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as a dict of JSON types; byte counts are numbers, shapes are lists."""
+        return {
+            "path": str(self.path),
+            "identity": {
+                "model_id": self.identity.model_id,
+                "weights_id": self.identity.weights_id,
+            },
+            "file_size": self.file_size,
+            "payload_offset": self.payload_offset,
+            "by_format": _total_dicts(self.by_format),
+            "by_prefix": _total_dicts(self.by_prefix),
+            "objects": [_entry_dict(entry) for entry in self.entries],
+        }
+
 
 def describe(artifact: Described) -> ArtifactSummary:
     """Summarise an open artifact, or a header as read_header returns it."""
@@ -54,44 +90,6 @@ def describe(artifact: Described) -> ArtifactSummary:
         by_format=_totals([(_format(entry), entry.bytes) for entry in entries]),
         by_prefix=_totals([(entry.name.split("/", 1)[0], entry.bytes) for entry in entries]),
     )
-
-
-def summary_lines(summary: ArtifactSummary, *, objects: bool = True) -> list[str]:
-    """Plain-text lines: identity and sizes, totals, and one line an object unless switched off."""
-    lines = [
-        f"file      {summary.path}",
-        f"identity  {_shown(str(summary.identity))}",
-        f"size      {summary.file_size:,} bytes, payload from {summary.payload_offset:,}",
-        f"objects   {len(summary.entries):,}",
-        "",
-        *_total_lines("format", summary.by_format),
-        "",
-        *_total_lines("prefix", summary.by_prefix),
-    ]
-    if objects:
-        header = ("object", "format", "shape", "offset", "bytes")
-        rows = [
-            (_shown(e.name), _format(e), _shape(e), f"{e.offset:,}", f"{e.bytes:,}")
-            for e in summary.entries
-        ]
-        lines += ["", *_table([header, *rows], left=3)]
-    return lines
-
-
-def summary_dict(summary: ArtifactSummary) -> dict[str, Any]:
-    """The summary as a dict of JSON types; byte counts are numbers, shapes are lists."""
-    return {
-        "path": str(summary.path),
-        "identity": {
-            "model_id": summary.identity.model_id,
-            "weights_id": summary.identity.weights_id,
-        },
-        "file_size": summary.file_size,
-        "payload_offset": summary.payload_offset,
-        "by_format": _total_dicts(summary.by_format),
-        "by_prefix": _total_dicts(summary.by_prefix),
-        "objects": [_entry_dict(entry) for entry in summary.entries],
-    }
 
 
 def _entry_dict(entry: Entry) -> dict[str, Any]:

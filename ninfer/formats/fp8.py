@@ -30,7 +30,8 @@ def quantise(matrix: Tensor, name: str = "matrix") -> Fp8RowMatrix:
             row = span.start + int(bad.nonzero()[0])
             raise FormatError(f"{name}: row {row} holds a value that is not finite")
         scales[span] = _row_scales(amax)
-        codes[span] = encode_e4m3(_scaled(values, scales[span]))
+        found = encode_e4m3(_scaled(values, scales[span]))
+        codes[span] = found.mul_((amax != 0).unsqueeze(-1))  # -0 in a zero row becomes +0
     return Fp8RowMatrix((rows, width), codes, scales)
 
 
