@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,3 +35,16 @@ def poisoned_empties(monkeypatch: pytest.MonkeyPatch) -> None:
             return out
 
         monkeypatch.setattr(torch, name, poisoned)
+
+
+@pytest.fixture(scope="session")
+def micro_artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Synthetic artifacts of about a million parameters, dense and MoE."""
+    from ninfer.convert import synthesise
+
+    folder = tmp_path_factory.mktemp("artifacts")
+    paths = {}
+    for kind, like in (("dense", "qwen3.6-27b"), ("moe", "qwen3.6-35b-a3b")):
+        paths[kind] = folder / f"{kind}.ninfer"
+        synthesise(paths[kind], like=like, scale="micro", seed=1)
+    return paths

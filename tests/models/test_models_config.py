@@ -1,0 +1,83 @@
+"""Reading configurations: nothing has a default, and every bad field is named."""
+
+from typing import Any
+
+import pytest
+
+from ninfer.errors import ConfigError
+from ninfer.models.config import model_config_from_fields
+from ninfer.models.qwen3_6.sizes import DENSE_27B, MOE_35B
+
+TEXT = {
+    "vocab_size": 248_320,
+    "addressable_vocab_size": 248_077,
+    "hidden_size": 2048,
+    "num_hidden_layers": 40,
+    "full_attention_interval": 4,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 262_144,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25},
+}
+
+
+def read(**changes: Any) -> Any:
+    return model_config_from_fields({"text_config": {**TEXT, **changes}})
+
+
+def test_hugging_face_fields_give_the_registered_sizes() -> None:
+    assert read().text == MOE_35B.text
+
+
+def test_layer_kinds_of_the_27b() -> None:
+    text = DENSE_27B.text
+    assert text.attention_layers == tuple(range(3, 64, 4))
+    assert len(text.gdn_layers) == 48
+    assert text.gdn.conv_channels == 10_240
+    assert text.attention.scale == 1 / 16
+
+
+@pytest.mark.parametrize("name", sorted(set(TEXT) - {"addressable_vocab_size", "num_experts"}))
+def test_a_missing_field_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"config.text_config.{name} is missing"):
+        read(**{name: None})
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "8", [8]])
+def test_a_field_of_another_kind_is_named_with_its_value(value: Any) -> None:
+    with pytest.raises(ConfigError, match="config.text_config.num_hidden_layers must be"):
+        read(num_hidden_layers=value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_attention_heads": 15}, "num_attention_heads does not fit"),
+        ({"linear_num_value_heads": 24}, "linear_num_value_heads does not fit"),
+        ({"addressable_vocab_size": 248_321}, "addressable_vocab_size does not fit"),
+        ({"num_experts_per_tok": 257}, "num_experts_per_tok does not fit"),
+        ({"full_attention_interval": 41}, "full_attention_interval does not fit"),
+        ({"rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 2}}, "rotary"),
+    ],
+)
+def test_sizes_that_contradict_each_other_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(**changes)
+
+
+def test_a_text_configuration_must_be_an_object() -> None:
+    with pytest.raises(ConfigError, match="config.text_config must be an object"):
+        model_config_from_fields({"text_config": 3})
