@@ -1,0 +1,162 @@
+"""The comparison finds each kind of fault, and the criteria draw their lines where they say."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from ninfer.ops import dispatch
+from ninfer.ops.case import Case
+from ninfer.ops.cases import ALL_CASES
+from ninfer.ops.compare import compare
+from ninfer.ops.conv import reference as conv
+from ninfer.ops.kv_cache import reference as kv_cache
+from ninfer.ops.norm import reference as norm
+from ninfer.ops.tolerance import BF16, FLOAT32, criterion
+
+
+@pytest.fixture
+def faulty() -> Iterator[Callable[[Callable[..., object], str], None]]:
+    """Registers a function as the "faulty" form of an op."""
+
+    def form(function: Callable[..., object], name: str) -> None:
+        function.__name__ = name
+        dispatch.register("faulty", function)
+
+    yield form
+    dispatch._forms.pop("faulty", None)
+
+
+def case(op: str, name: str) -> Case:
+    return next(c for c in ALL_CASES if (c.op.__name__, c.name) == (op, name))
+
+
+def problems(op: str, name: str) -> str:
+    with dispatch.using("faulty", only=[op]):
+        return "; ".join(compare(case(op, name), torch.float32))
+
+
+def test_right_form_passes(faulty):
+    faulty(lambda *a, **k: norm.rmsnorm(*a, **k), "rmsnorm")
+    assert problems("rmsnorm", "odd_offset_True") == ""
+
+
+def test_wrong_values_are_found(faulty):
+    faulty(lambda *a, **k: norm.rmsnorm(*a, **k) * 1.001, "rmsnorm")
+    assert "rmsnorm-odd_offset_True: result: error norm" in problems("rmsnorm", "odd_offset_True")
+
+
+def test_nan_is_found(faulty):
+    def poison(*args, **settings):
+        out = norm.rmsnorm(*args, **settings)
+        out[0, 0] = torch.nan
+        return out
+
+    faulty(poison, "rmsnorm")
+    assert "1 of 231 values are not finite" in problems("rmsnorm", "odd_offset_True")
+
+
+def test_wrong_shape_is_found(faulty):
+    faulty(lambda *a, **k: norm.rmsnorm(*a, **k)[:-1], "rmsnorm")
+    assert "has shape (6, 33), not (7, 33)" in problems("rmsnorm", "odd_offset_True")
+
+
+def test_missing_result_is_found(faulty):
+    faulty(lambda *a, **k: norm.add_rmsnorm(*a, **k)[0], "add_rmsnorm")
+    assert "gives ['result'], not ['result[0]', 'result[1]']" in problems("add_rmsnorm", "odd")
+
+
+def test_changed_input_is_found(faulty):
+    def greedy(x, weight, **settings):
+        out = norm.rmsnorm(x, weight, **settings)
+        weight += 1
+        return out
+
+    faulty(greedy, "rmsnorm")
+    assert problems("rmsnorm", "odd_offset_True") == (
+        "rmsnorm-odd_offset_True: weight: not as it must be"
+    )
+
+
+def test_forgotten_state_is_found(faulty):
+    def forgetful(x, weight, state, rows):
+        return conv.causal_conv_silu(x, weight, state.clone(), rows)
+
+    faulty(forgetful, "causal_conv_silu")
+    assert "state: error norm" in problems("causal_conv_silu", "decode")
+
+
+def test_stray_state_write_is_found(faulty):
+    def stray(x, weight, state, rows):
+        out = conv.causal_conv_silu(x, weight, state, rows)
+        other = set(range(state.shape[0])) - set(rows.state_slots.tolist())
+        state[other.pop(), 0, 0] += 1e-7
+        return out
+
+    faulty(stray, "causal_conv_silu")
+    assert "a slot that the op does not own" in problems("causal_conv_silu", "decode")
+
+
+def test_wrong_cache_word_is_found(faulty):
+    def off_by_one(keys, values, cache, slots):
+        kv_cache.write_kv(keys, values, cache, slots)
+        cache.keys[0, 0, 0, 0] += 1
+
+    faulty(off_by_one, "write_kv")
+    assert "cache.keys: not as it must be" in problems("write_kv", "int8_1x4x256")
+
+
+def test_wrong_token_is_found(faulty):
+    faulty(lambda logits, limit: logits[:, :limit].argmin(-1), "argmax")
+    assert "argmax-rows_below_9: result: is not equal" in problems("argmax", "rows_below_9")
+
+
+@pytest.mark.parametrize("rule", [BF16, FLOAT32], ids=lambda rule: rule.name)
+def test_norm_bound(rule):
+    want = torch.ones(100)
+    assert rule.violation(want * (1 + 0.9 * rule.norm), want) is None
+    assert "error norm" in str(rule.violation(want * (1 + 1.1 * rule.norm), want))
+
+
+@pytest.mark.parametrize("rule", [BF16, FLOAT32], ids=lambda rule: rule.name)
+def test_worst_element_bound(rule):
+    want = torch.ones(100_000, dtype=torch.float64)
+    got = want.clone()
+    got[5] += 0.9 * rule.worst
+    assert rule.violation(got, want) is None
+    got[5] += 0.2 * rule.worst
+    assert "worst element" in str(rule.violation(got, want))
+
+
+def test_zero_reference_allows_no_error():
+    assert FLOAT32.violation(torch.zeros(3), torch.zeros(3)) is None
+    assert FLOAT32.violation(torch.full((3,), 1e-30), torch.zeros(3)) is not None
+
+
+def test_infinite_reference_must_be_matched():
+    want = torch.tensor([1.0, -torch.inf])
+    assert FLOAT32.violation(want.clone(), want) is None
+    assert FLOAT32.violation(torch.tensor([1.0, -3e38]), want) is not None
+    assert FLOAT32.violation(torch.tensor([torch.inf, -torch.inf]), want) is not None
+
+
+def test_integers_have_no_criterion():
+    with pytest.raises(ValueError, match="int64"):
+        criterion(torch.int64)
+
+
+def test_cases_repeat_for_a_seed_and_differ_between_seeds():
+    def x(seed: int) -> Tensor:
+        return case("l2norm", "odd").make(torch.float32, seed=seed).arguments["x"]
+
+    assert torch.equal(x(3), x(3))
+    assert not torch.equal(x(3), x(4))
+
+
+def test_wrong_change_of_an_undeclared_state_is_found():
+    undeclared = case("causal_conv_silu", "decode")
+    build = undeclared.build
+    frozen = replace(undeclared, build=lambda inputs: replace(build(inputs), changed=()))
+    assert compare(frozen, torch.float32) == ["causal_conv_silu-decode: state: not as it must be"]
