@@ -36,7 +36,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, max_help_position=30, width=width)
 
 
-def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
+def add_options(parser: argparse._ActionsContainer, options: type[Any]) -> None:
     """Add one argument for each field that has help text."""
     hints = typing.get_type_hints(options)
     for spec in fields(options):
@@ -51,7 +51,7 @@ def collect(namespace: argparse.Namespace, options: type[T], **given: Any) -> T:
     return options(**values, **given)
 
 
-def _add(parser: argparse.ArgumentParser, spec: "Field[Any]", hint: Any) -> None:
+def _add(parser: argparse._ActionsContainer, spec: "Field[Any]", hint: Any) -> None:
     flag = flag_of(spec.name, spec.default)
     text = spec.metadata["help"].replace("%", "%%") + _default_text(spec)
     if isinstance(spec.default, bool):

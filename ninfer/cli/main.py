@@ -57,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments:
-        raise UsageError(f"no command given; known: {', '.join(COMMANDS)}, or a path to an artifact")
+        raise UsageError(
+            f"no command given; known: {', '.join(COMMANDS)}, or a path to an artifact"
+        )
     if arguments[0] in ("-h", "--help"):
         print(usage())
         return 0

@@ -23,7 +23,9 @@ def byte_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
         TransferSpeedColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(title, total=None)
 
         def advance(name: str, done: int, total: int) -> None:

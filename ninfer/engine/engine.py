@@ -16,6 +16,7 @@ from ninfer.errors import PromptError
 from ninfer.log import get_logger
 from ninfer.models import ModelConfig
 from ninfer.models.qwen3_6 import sampling_preset
+from ninfer.ops.dispatch import set_backend
 from ninfer.request import (
     Conversation,
     FinishReason,
@@ -29,6 +30,9 @@ from ninfer.request import (
 from ninfer.runtime import Runtime
 
 log = get_logger(__name__)
+
+# The only one this version has, on every device.
+BACKEND = "reference"
 
 
 def _no_progress(name: str, done: int, total: int) -> None:
@@ -60,8 +64,10 @@ class Engine:
 
         model = load_model(options, residency, progress)
         (residence,) = chosen
+        set_backend(BACKEND)
         log.info(
-            "backend reference on %s, activations %s, weights %s, KV %s",
+            "backend %s on %s, activations %s, weights %s, KV %s",
+            BACKEND,
             residence.device,
             str(residence.dtype).removeprefix("torch."),
             "decoded" if residence.decoded else "packed",
@@ -129,10 +135,11 @@ class Engine:
                 reason = FinishReason.STOP_TOKEN
                 break
             yield from parser.feed((token,))
-            if parser.stopped:
-                reason = FinishReason.STOP_STRING
+            if parser.stop_match is not None:
                 break
         yield from parser.finish()
+        if parser.stop_match is not None:
+            reason = FinishReason.STOP_STRING
         yield GenerationResult(
             finish_reason=reason,
             usage=Usage(len(prompt.token_ids), len(ids), parser.reasoning_tokens),

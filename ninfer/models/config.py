@@ -1,5 +1,6 @@
 """Frozen sizes of a model: text, mixture of experts, MTP, vision and DFlash parts."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class AttentionSizes:
     @property
     def scale(self) -> float:
         """Factor on query-key products."""
-        return float(self.head_dim) ** -0.5
+        return 1.0 / math.sqrt(self.head_dim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Runtime: run a sequence from prompt to last token, chunked prefill first, then decode."""
 
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from contextlib import contextmanager
 
 from ninfer.errors import ContextError

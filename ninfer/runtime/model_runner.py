@@ -22,7 +22,5 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> Tensor:
         """Logits [R, vocab_rows] of `batch.logit_rows`; commits the batch to the caches."""
-        hidden, _ = decode(
-            self._weights, self._config.text, batch, self.caches, dtype=self._dtype
-        )
+        hidden, _ = decode(self._weights, self._config.text, batch, self.caches, dtype=self._dtype)
         return logits(self._weights, hidden, batch.logit_rows)

@@ -131,7 +131,11 @@ def test_the_exact_inventory_passes() -> None:
 @pytest.mark.parametrize(
     ("name", "members", "message"),
     [
-        ("text/layers/5/mlp/down", {"name": "text/layers/5/mlp/dowm"}, "'text/layers/5/mlp/down' is"),
+        (
+            "text/layers/5/mlp/down",
+            {"name": "text/layers/5/mlp/dowm"},
+            "'text/layers/5/mlp/down' is",
+        ),
         ("text/final_norm", {"shape": (5119,)}, r"shape \[5119\]; expected \[5120\]"),
         ("text/output_head", {"format": "W8G32_F16S"}, "W8G32_F16S; expected Q6G64_F16S"),
         ("vision/merger/fc1", {"name": "vision/merger/fc3"}, "'vision/merger/fc1' is missing"),

@@ -49,9 +49,7 @@ class Harness:
             pieces = [Piece(s, min(cut, len(s.tokens) - s.cached), True) for s in sequences]
             live = [piece for piece in pieces if piece.count]
             batch = build_batch(live, runtime.device)
-            hidden, _ = decode(
-                self.weights, self.config.text, batch, caches, dtype=torch.float32
-            )
+            hidden, _ = decode(self.weights, self.config.text, batch, caches, dtype=torch.float32)
             every = logits(self.weights, hidden, torch.arange(hidden.shape[0]))
             for piece, part in zip(live, every.split([p.count for p in live]), strict=True):
                 rows[sequences.index(piece.sequence)].append(part)

@@ -25,9 +25,9 @@ def attention_mixer(
     value = parts["value"].unflatten(-1, (sizes.kv_heads, sizes.head_dim))  # [T, Hkv, D]
     query = ops.rmsnorm(query, weights.query_norm, eps=text.eps, unit_offset=True)
     key = ops.rmsnorm(key, weights.key_norm, eps=text.eps, unit_offset=True)
-    rotation = {"theta": sizes.rope_theta, "rotary_dim": sizes.rotary_dim}
-    query = ops.mrope(query, batch.positions, **rotation)
-    key = ops.mrope(key, batch.positions, **rotation)
+    theta, rotary_dim = sizes.rope_theta, sizes.rotary_dim
+    query = ops.mrope(query, batch.positions, theta=theta, rotary_dim=rotary_dim)
+    key = ops.mrope(key, batch.positions, theta=theta, rotary_dim=rotary_dim)
     ops.write_kv(key, value, cache, batch.kv_slots)
     mixed = ops.paged_attention(query, cache, batch.rows, scale=sizes.scale)  # [T, Hq, D]
     gated = ops.sigmoid_mul(mixed.flatten(-2), parts["gate"])  # [T, query_width]

@@ -7,7 +7,9 @@ from ninfer.models.config import TextConfig
 from ninfer.models.qwen3_6.weights import DenseMlpWeights, SparseMoeWeights
 
 
-def feed_forward(h: Tensor, weights: DenseMlpWeights | SparseMoeWeights, text: TextConfig) -> Tensor:
+def feed_forward(
+    h: Tensor, weights: DenseMlpWeights | SparseMoeWeights, text: TextConfig
+) -> Tensor:
     """The part after the mixer, for h [T, hidden]; which one is a matter of the weights."""
     if isinstance(weights, DenseMlpWeights):
         return ops.linear(ops.linear_swiglu(h, weights.gate_up), weights.down)

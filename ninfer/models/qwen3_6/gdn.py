@@ -21,7 +21,7 @@ def gdn_mixer(
     parts = project(h, weights.projections)
     mixed = torch.cat([parts["query"], parts["key"], parts["value"]], dim=-1)  # [T, channels]
     mixed = ops.causal_conv_silu(mixed, weights.convolution, state.conv, batch.rows)
-    widths = (sizes.key_width, sizes.key_width, sizes.value_width)
+    widths = [sizes.key_width, sizes.key_width, sizes.value_width]
     query, key, value = torch.split(mixed, widths, dim=-1)
     key_shape = (sizes.key_heads, sizes.key_dim)
     value_shape = (sizes.value_heads, sizes.value_dim)

@@ -97,9 +97,7 @@ def _mlp(prefix: str, text: TextConfig, formats: tuple[str, str]) -> Iterator[Te
     yield TensorSpec(f"{prefix}/down", (text.hidden, text.mlp_width), formats[1])
 
 
-def _moe(
-    prefix: str, moe: MoeSizes, hidden: int, formats: tuple[str, str]
-) -> Iterator[TensorSpec]:
+def _moe(prefix: str, moe: MoeSizes, hidden: int, formats: tuple[str, str]) -> Iterator[TensorSpec]:
     yield TensorSpec(f"{prefix}/router_shared_gate", (moe.experts + 1, hidden), "BF16")
     gate_up_rows = moe.experts * 2 * moe.expert_width
     yield TensorSpec(f"{prefix}/routed_gate_up", (gate_up_rows, hidden), formats[0])

@@ -12,5 +12,5 @@ def project(x: Tensor, fused: FusedProjection) -> dict[str, Tensor]:
     outputs: dict[str, Tensor] = {}
     for matrix, parts, rows in zip(fused.matrices, fused.parts, fused.rows, strict=True):
         product = ops.linear(x, matrix)
-        outputs.update(zip(parts, torch.split(product, rows, dim=-1), strict=True))
+        outputs.update(zip(parts, torch.split(product, list(rows), dim=-1), strict=True))
     return outputs

@@ -59,9 +59,7 @@ DENSE_GROUPWISE: Final = Recipe(
 MOE_GROUPWISE: Final = Recipe(
     embedding="W8G32_F16S",
     head="Q6G64_F16S",
-    attention=(
-        Parent("query_key_gate_value", ("query", "key", "gate", "value"), "W8G32_F16S"),
-    ),
+    attention=(Parent("query_key_gate_value", ("query", "key", "gate", "value"), "W8G32_F16S"),),
     attention_output="W8G32_F16S",
     gdn_gates=(Parent("a_b_projection", ("a", "b"), "BF16"),),
     gdn=(Parent("query_key_value_z", ("query", "key", "value", "z"), "W8G32_F16S"),),

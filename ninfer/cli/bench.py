@@ -1,0 +1,52 @@
+"""`ninfer bench`: run one benchmark, print its table, keep its JSON, compare with an earlier one."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ninfer.cli.arguments import Parser, parse, read_text
+from ninfer.errors import UsageError
+
+NAMES = ("artifact", "engine-cpu", "formats")
+
+
+def build_parser() -> Parser:
+    """The options of `ninfer bench`."""
+    parser = Parser(
+        "bench",
+        "Measure this machine. Each benchmark checks its results first, and shows every figure "
+        "beside a roof or a baseline measured in the same run.",
+    )
+    parser.add_argument("name", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the report here (default: not set)"
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="FILE",
+        help="earlier report to compare with (default: not set)",
+    )
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; nothing is written when its check fails."""
+    namespace = parse(build_parser(), argv)
+
+    from ninfer.bench import Report, compare, run_benchmark
+
+    before = None
+    if namespace.against is not None:
+        before = Report.from_json(read_text("--against", namespace.against))
+    report = run_benchmark(namespace.name)
+    print("\n".join(report.lines()))
+    if before is not None:
+        print("\n".join(compare(before, report)))
+    if namespace.json is not None:
+        try:
+            namespace.json.write_text(report.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--json {namespace.json}: {error.strerror}") from error
+        print(f"report: {namespace.json}", file=sys.stderr)
+    return 0
