@@ -57,8 +57,8 @@ test: install
 	$(PYTEST) -n 2
 
 check: install
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --output-format concise .
+	@$(BIN)/ruff check --output-format concise .
 	@$(BIN)/mypy
 	@$(BIN)/python -m tools.floors
 	@$(BIN)/python -m tools.gen_docs --check
@@ -73,7 +73,7 @@ e2e: install
 
 soak: install
 	@mkdir -p build
-	@$(PYTEST) -m soak --junitxml=build/soak.xml; status=$$?; \
+	@$(PYTEST) -m soak --timeout 7200 --junitxml=build/soak.xml; status=$$?; \
 	  $(BIN)/python -m tools.soak_report build/soak.xml docs/reliability.md && exit $$status
 
 gpu: install

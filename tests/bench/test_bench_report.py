@@ -106,3 +106,13 @@ def test_this_machine_is_described(tmp_path: Path):
 def test_unknown_benchmark_is_named():
     with pytest.raises(UsageError, match="unknown benchmark 'speed'; known: artifact"):
         run_benchmark("speed")
+
+
+def test_kept_results_are_reports_of_a_clean_revision():
+    folder = Path(__file__).resolve().parent.parent.parent / "bench" / "results"
+    files = sorted(folder.glob("*.json"))
+    assert files
+    for file in files:
+        kept = Report.from_json(file.read_text(encoding="utf-8"))
+        assert kept.rows and file.stem.startswith(kept.benchmark)
+        assert not kept.machine.revision.endswith("-dirty"), file.name
