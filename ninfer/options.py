@@ -28,14 +28,13 @@ def flag_of(name: str, default: object) -> str:
 
 
 def refuse_later(options: Any) -> None:
-    """Refuse options whose machinery is not there yet. Raises UnsupportedError naming the option."""
+    """Refuse options whose machinery is not there yet. Raises UnsupportedError."""
     for spec in fields(options):
         value, later = getattr(options, spec.name), spec.metadata.get("later", ())
         if value != spec.default and (later == "*" or value in later):
             shown = "" if value is True else f" {value}"
-            raise UnsupportedError(
-                f"{flag_of(spec.name, spec.default)}{shown}: not available in this version of ninfer"
-            )
+            flag = flag_of(spec.name, spec.default)
+            raise UnsupportedError(f"{flag}{shown}: not available in this version of ninfer")
 
 
 def check_choices(options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`ninfer bench`: run one benchmark, print its table, keep its JSON, compare with an earlier one."""
+"""`ninfer bench`: run one benchmark, print its table, keep or compare its JSON report."""
 
 import sys
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def build_parser() -> Parser:
         "--against",
         type=Path,
         metavar="FILE",
-        help="earlier report to compare with (default: not set)",
+        help="report to compare with (default: not set)",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""What a user may ask of the engine and of one generation: defaults, help and checks, stated once."""
+"""What a user may ask of the engine and of one generation: defaults, help and checks."""
 
 from dataclasses import dataclass
 from pathlib import Path

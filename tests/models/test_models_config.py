@@ -56,7 +56,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "8", [8]])
 def test_a_field_of_another_kind_is_named_with_its_value(value: Any) -> None:
-    with pytest.raises(ConfigError, match="config.text_config.num_hidden_layers must be"):
+    with pytest.raises(ConfigError, match=r"config\.text_config\.num_hidden_layers must be"):
         read(num_hidden_layers=value)
 
 
@@ -79,5 +79,5 @@ def test_sizes_that_contradict_each_other_are_refused(
 
 
 def test_a_text_configuration_must_be_an_object() -> None:
-    with pytest.raises(ConfigError, match="config.text_config must be an object"):
+    with pytest.raises(ConfigError, match=r"config\.text_config must be an object"):
         model_config_from_fields({"text_config": 3})
