@@ -1,0 +1,218 @@
+"""Sampling: hand-made cuts and ties, the drawn distribution, unusable logits, penalties."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ninfer.ops import argmax, candidates, draw, finite_rows, logprobs, penalise, sample
+from ninfer.ops.tensors import Candidates
+
+
+def settings(rows: int = 1, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) -> dict[str, Tensor]:
+    return {
+        "temperature": torch.full((rows,), temperature),
+        "top_k": torch.full((rows,), top_k),
+        "top_p": torch.full((rows,), top_p),
+        "min_p": torch.full((rows,), min_p),
+    }
+
+
+def kept(logits: list[float], **cuts: Any) -> tuple[list[int], list[float]]:
+    """Ids and weights of one row, padding dropped."""
+    choice = candidates(torch.tensor([logits]), limit=len(logits), **settings(**cuts))
+    live = choice.weights[0] > 0
+    return choice.ids[0][live].tolist(), choice.weights[0][live].tolist()
+
+
+# Probabilities 0.1, 0.4, 0.2, 0.1, 0.2: ranked 1, 2, 4, 0, 3 with ties by id.
+LOGITS = [math.log(p) for p in (1.0, 4.0, 2.0, 1.0, 2.0)]
+LOGITS[4], LOGITS[3] = LOGITS[2], LOGITS[0]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "want"),
+    [
+        ({}, [1, 2, 4, 0, 3]),
+        ({"top_k": 1}, [1]),
+        ({"top_k": 2}, [1, 2]),
+        ({"top_k": 4}, [1, 2, 4, 0]),
+        ({"top_k": 5}, [1, 2, 4, 0, 3]),
+        ({"top_k": 99}, [1, 2, 4, 0, 3]),
+        ({"top_p": 0.0}, [1]),
+        ({"top_p": 0.39}, [1]),
+        ({"top_p": 0.41}, [1, 2]),
+        ({"top_p": 0.79}, [1, 2, 4]),
+        ({"top_p": 0.81}, [1, 2, 4, 0]),
+        ({"top_p": 1.0}, [1, 2, 4, 0, 3]),
+        ({"min_p": 0.49}, [1, 2, 4]),
+        ({"min_p": 0.51}, [1]),
+        ({"min_p": 1.0}, [1]),
+        # The nucleus is a share of what top_k left: 4 of 4 + 2 + 2, so 0.5 is reached at once.
+        ({"top_k": 3, "top_p": 0.49}, [1]),
+        ({"top_k": 3, "top_p": 0.51}, [1, 2]),
+        # but not of what min_p left, which is cut from the same list.
+        ({"min_p": 0.49, "top_p": 0.79}, [1, 2, 4]),
+        ({"min_p": 0.49, "top_p": 0.81}, [1, 2, 4]),
+        # Temperature comes before both cuts: at 0.5 the weights are 1, 1/4, 1/4, 1/16, 1/16.
+        ({"temperature": 0.5, "min_p": 0.3}, [1]),
+        ({"temperature": 0.5, "min_p": 0.2}, [1, 2, 4]),
+        ({"temperature": 0.5, "top_p": 0.61}, [1]),
+        ({"temperature": 0.0}, [1]),
+        ({"temperature": -1.0}, [1]),
+    ],
+)
+def test_cuts(cuts: dict[str, Any], want: list[int]):
+    assert kept(LOGITS, **cuts)[0] == want
+
+
+def test_nucleus_keeps_the_token_that_reaches_it_exactly():
+    equal = [0.0, 0.0, 0.0, 0.0]
+    assert kept(equal, top_p=0.5)[0] == [0, 1]
+    assert kept(equal, top_p=0.75)[0] == [0, 1, 2]
+    assert kept(equal, min_p=1.0)[0] == [0, 1, 2, 3]
+
+
+def test_weights_are_powers_relative_to_the_best():
+    ids, weights = kept([1.0, 3.0, 2.0], temperature=2.0)
+    assert ids == [1, 2, 0]
+    assert weights == pytest.approx([1.0, math.exp(-0.5), math.exp(-1.0)], rel=1e-15)
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-38, 1e-45])
+def test_tiny_temperature_is_greedy_without_nan(temperature: float):
+    logits = torch.tensor([[5.0, 9.0, 8.999, -torch.inf]])
+    choice = candidates(logits, limit=4, **settings(temperature=temperature))
+    assert choice.ids[0, 0] == 1
+    assert choice.weights[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    for u in (0.0, 0.5, 1 - 2**-24):
+        assert (
+            sample(logits, limit=4, u=torch.tensor([u]), **settings(temperature=temperature)) == 1
+        )
+
+
+def test_huge_temperature_is_uniform():
+    _, weights = kept([-50.0, 0.0, 50.0], temperature=1e30)
+    assert weights == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_draw_is_strict_inverse_cdf():
+    choice = Candidates(torch.tensor([[7, 3, 9]]), torch.tensor([[2.0, 1.0, 1.0]]).double())
+    for u, want in ((0.0, 7), (0.4999, 7), (0.5, 3), (0.7499, 3), (0.75, 9), (1 - 2**-24, 9)):
+        assert draw(choice, torch.tensor([u])).tolist() == [want]
+
+
+def test_zero_weights_are_never_drawn():
+    weights = torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0]]).double()
+    choice = Candidates(torch.arange(5).unsqueeze(0), weights)
+    drawn = {int(draw(choice, torch.tensor([u]))) for u in (0.0, 0.25, 0.5, 0.75, 1 - 2**-24)}
+    assert drawn == {1, 3}
+
+
+def test_rows_have_their_own_settings():
+    logits = torch.tensor([LOGITS]).repeat(4, 1)
+    got = sample(
+        logits,
+        limit=5,
+        temperature=torch.tensor([0.0, 1.0, 1.0, 1.0]),
+        top_k=torch.tensor([0, 0, 2, 0]),
+        top_p=torch.tensor([1.0, 1.0, 1.0, 0.5]),
+        min_p=torch.zeros(4),
+        u=torch.full((4,), 1 - 2**-24),
+    )
+    assert got.tolist() == [1, 3, 2, 2]
+    for row, want in enumerate(got.tolist()):
+        assert (
+            int(
+                sample(
+                    logits[row : row + 1],
+                    limit=5,
+                    temperature=torch.tensor([0.0, 1.0, 1.0, 1.0])[row : row + 1],
+                    top_k=torch.tensor([0, 0, 2, 0])[row : row + 1],
+                    top_p=torch.tensor([1.0, 1.0, 1.0, 0.5])[row : row + 1],
+                    min_p=torch.zeros(1),
+                    u=torch.tensor([1 - 2**-24]),
+                )
+            )
+            == want
+        )
+
+
+# Quantiles 0.999 of the chi-square law by degrees of freedom.
+CHI_SQUARE = {2: 13.82, 4: 18.47, 9: 27.88}
+
+
+@pytest.mark.parametrize(
+    ("cuts", "count"),
+    [
+        ({"temperature": 0.8}, 10),
+        ({"temperature": 1.7, "top_k": 5}, 5),
+        ({"temperature": 1.0, "top_k": 5, "top_p": 0.7, "min_p": 0.05}, 3),
+    ],
+)
+def test_draws_follow_the_distribution(cuts: dict[str, Any], count: int):
+    logits = torch.linspace(-1, 1, 10)[torch.randperm(10)]
+    scaled = sorted((value / cuts["temperature"], -i) for i, value in enumerate(logits.tolist()))
+    ids = [-i for _, i in reversed(scaled)][:count]
+    powers = torch.tensor([math.exp(logits[i].item() / cuts["temperature"]) for i in ids])
+    draws = 20_000
+    got = sample(logits.repeat(draws, 1), limit=10, u=torch.rand(draws), **settings(draws, **cuts))
+    observed = torch.tensor([int((got == i).sum()) for i in ids])
+    assert int(observed.sum()) == draws
+    expected = powers / powers.sum() * draws
+    assert float(((observed - expected) ** 2 / expected).sum()) < CHI_SQUARE[count - 1]
+
+
+def test_argmax_takes_the_lowest_id_below_the_limit():
+    logits = torch.tensor([[1.0, 5.0, 5.0, 9.0], [2.0, 2.0, 2.0, 2.0], [-0.0, 0.0, -1.0, 3.0]])
+    assert argmax(logits, 3).tolist() == [1, 0, 0]
+    assert argmax(logits, 4).tolist() == [3, 0, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_unusable_rows_are_found_and_give_no_token(dtype: torch.dtype):
+    logits = torch.zeros(6, 5, dtype=dtype)
+    logits[0, 3], logits[1, 2], logits[2] = torch.nan, torch.inf, -torch.inf
+    logits[3, :3], logits[4, 4] = -torch.inf, torch.nan
+    assert finite_rows(logits, 4).tolist() == [False, False, False, True, True, True]
+    assert argmax(logits, 4).tolist() == [-1, -1, -1, 3, 0, 0]
+    for temperature in (0.0, 1.0):
+        got = sample(
+            logits, limit=4, u=torch.full((6,), 0.9), **settings(6, temperature=temperature)
+        )
+        assert got[:3].tolist() == [-1, -1, -1]
+        assert (got[3:] >= 0).all() and (got[3:] < 4).all()
+
+
+def test_masked_logits_are_never_drawn():
+    logits = torch.tensor([[-torch.inf, 1.0, -torch.inf, 1.0]])
+    for cuts in ({}, {"top_k": 3}, {"top_p": 0.999}):
+        drawn = {
+            int(sample(logits, limit=4, u=torch.tensor([u]), **settings(**cuts)))
+            for u in (0.0, 0.3, 0.5, 0.9, 1 - 2**-24)
+        }
+        assert drawn == {1, 3}
+
+
+def test_top_k_by_threshold_equals_a_full_sort():
+    logits = torch.randn(1, 5000).mul(2).round()
+    for k in (1, 20, 700, 4999):
+        got = candidates(logits, limit=5000, **settings(top_k=k)).ids[0].tolist()
+        want = sorted(range(5000), key=lambda i: (-float(logits[0, i]), i))[:k]
+        assert got == want
+
+
+def test_penalties_formula():
+    logits = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    counts = torch.tensor([[0, 1, 3], [2, 0, 0]], dtype=torch.int32)
+    got = penalise(logits, counts, torch.tensor([0.5, 0.0]), torch.tensor([0.25, -1.0]))
+    assert got.tolist() == [[1.0, 1.25, 1.75], [6.0, 5.0, 6.0]]
+    assert penalise(logits.bfloat16(), counts, torch.ones(2), torch.ones(2)).dtype is torch.float32
+
+
+def test_logprobs_ignore_ids_beyond_the_limit():
+    logits = torch.tensor([[0.0, math.log(3.0), 50.0]])
+    got = logprobs(logits, torch.tensor([[1, 0]]), 2)
+    assert got[0].tolist() == pytest.approx([math.log(0.75), math.log(0.25)], rel=1e-6)
