@@ -1,5 +1,6 @@
 """The source rules hold for the package, and each rule catches a small bad tree."""
 
+import ast
 import importlib
 import inspect
 import subprocess
@@ -192,6 +193,16 @@ def test_export_lists_are_importable_and_documented():
                 doc = value.__doc__ or ""
                 generated = doc.startswith(f"{value.__name__}(")
                 assert doc and not generated, f"{package}.{name} has no docstring"
+
+
+def test_every_op_is_exported_by_ops():
+    exported = importlib.import_module("ninfer.ops").__all__
+    families = [source for source in sources.load(PACKAGE) if source.is_op_contract]
+    assert families
+    for source in families:
+        functions = [node.name for node in source.tree.body if isinstance(node, ast.FunctionDef)]
+        public = {name for name in functions if not name.startswith("_")}
+        assert public <= set(exported), source.path
 
 
 @pytest.mark.parametrize("module", LIGHT_MODULES)
