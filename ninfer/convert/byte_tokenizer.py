@@ -1,7 +1,7 @@
 """A byte-level BPE tokenizer of any size in the Qwen file format, for synthetic artifacts.
 
 The file format is that of the `tokenizers` library (`tokenizer.json`) with the settings of the
-published Qwen3.5 tokenizers: NFC, their split pattern, byte-level alphabet, no beginning-of-text id.
+published Qwen3.5 tokenizers: NFC, their split pattern, byte-level alphabet, nothing put in front.
 The merges are not trained: they spell common English words and, when more are wanted, all short
 runs of lower-case letters. The same size always gives the same bytes.
 """

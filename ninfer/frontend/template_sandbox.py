@@ -12,31 +12,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from jinja2 import Template, Undefined, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.filters import FILTERS
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 SECONDS_LIMIT: Final = 10.0
 SOURCE_LIMIT: Final = 1 << 20  # characters of a template
-VALUE_LIMIT: Final = 16 << 20  # characters and elements of one value, nested ones included
-VOLUME_LIMIT: Final = 256 << 20  # characters and elements of all values made by one rendering
+VALUE_LIMIT: Final = 16 << 20  # characters of one value, nested ones included
+VOLUME_LIMIT: Final = 256 << 20  # characters of all values made by one rendering
+ELEMENT_COST: Final = 16  # characters that each element of a value counts for
 
 _FILTERS: Final = (
     "abs capitalize count d default dictsort first float int items last length list lower map max"
     " min reject rejectattr reverse safe select selectattr sort title trim unique upper"
 )
-_METHODS: Final = {
-    str: frozenset(
-        (
-            "capitalize count endswith find index isalnum isalpha isdigit islower isspace isupper"
-            " join lower lstrip partition removeprefix removesuffix replace rfind rpartition rsplit"
-            " rstrip split splitlines startswith strip swapcase title upper"
-        ).split()
-    ),
-    dict: frozenset(("get", "items", "keys", "values")),
-    list: frozenset(("count", "index")),
-    tuple: frozenset(("count", "index")),
-}
+_TEXT_METHODS: Final = (
+    "capitalize count endswith find index isalnum isalpha isdigit islower isspace isupper join"
+    " lower lstrip partition removeprefix removesuffix replace rfind rpartition rsplit rstrip split"
+    " splitlines startswith strip swapcase title upper"
+)
+_METHODS: Final[tuple[tuple[type, frozenset[str]], ...]] = (
+    (str, frozenset(_TEXT_METHODS.split())),
+    (dict, frozenset(("get", "items", "keys", "values"))),
+    (list, frozenset(("count", "index"))),
+    (tuple, frozenset(("count", "index"))),
+)
 _GLOBALS: Final = ("range", "dict", "namespace", "cycler", "joiner")
 
 
@@ -86,14 +87,16 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Plain values offer only methods that neither change them nor make large results."""
-        for kind, names in _METHODS.items():
+        for kind, names in _METHODS:
             if isinstance(obj, kind):
                 return attr in names
         return super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Arithmetic whose result cannot grow without bound."""
-        if operator != "+" and not (isinstance(left, int | float) and isinstance(right, int | float)):
+        if operator != "+" and not (
+            isinstance(left, int | float) and isinstance(right, int | float)
+        ):
             raise SecurityError(f"operator {operator} is for numbers only")
         if operator == "**" and (abs(left) > 1 << 16 or abs(right) > 8):
             raise SecurityError("a power is too large")
@@ -107,7 +110,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(owner, str) and obj.__name__ == "replace":
             return self._replace(owner, *args)
         if isinstance(owner, str) and obj.__name__ == "join":
-            return self._join(*args, owner)
+            return self._join(args[0], owner)
         return self.checked(super().call(context, obj, *args, **kwargs))
 
     def tick(self) -> bool:
@@ -167,14 +170,14 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _measure(value: Any, *, strict: bool) -> int:
-    """Characters and elements in `value`; `strict` refuses all but plain values.
+    """Characters in `value`, elements included; `strict` refuses all but plain values.
 
     Containers that share parts are counted as trees, as printing would walk them.
     """
     size, stack = 0, [value]
     while stack:
         item = stack.pop()
-        size += 1
+        size += ELEMENT_COST
         if isinstance(item, str):
             size += len(item)
         elif isinstance(item, dict):

@@ -1,0 +1,142 @@
+"""The text side of a model: messages to prompts, and generated ids back to text."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from ninfer.errors import ArtifactError, PromptError
+from ninfer.frontend.chat_template import ChatTemplate
+from ninfer.frontend.output import OutputParser
+from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
+from ninfer.frontend.tokenizer import Tokenizer
+from ninfer.request import (
+    ContentPart,
+    Conversation,
+    Message,
+    PreparedPrompt,
+    StopRules,
+    TemplateOptions,
+)
+
+_TOKENIZER: Final = "frontend/tokenizer.json"
+_TOKENIZER_CONFIG: Final = "frontend/tokenizer_config.json"
+_CHAT_TEMPLATE: Final = "frontend/chat_template.jinja"
+_GENERATION_CONFIG: Final = "frontend/generation_config.json"
+
+# They end a turn whatever generation_config.json says.
+_TURN_ENDS: Final = ("<|im_end|>", "<|endoftext|>")
+
+
+class Frontend:
+    """Tokenizer, chat template and stop ids of one model. Shared by all requests; thread-safe."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate, stop_ids: tuple[int, ...]
+    ) -> None:
+        self.tokenizer: Final = tokenizer
+        self.template: Final = template
+        self.stop_ids: Final = stop_ids
+
+    @classmethod
+    def from_resources(
+        cls, resources: Mapping[str, bytes], chat_template: str | None = None
+    ) -> "Frontend":
+        """Build from an artifact's resources by name; `chat_template` replaces the artifact's.
+
+        Raises ArtifactError for a missing or broken resource, PromptError for a template that does
+        not compile.
+        """
+        tokenizer = Tokenizer.from_bytes(
+            _resource(resources, _TOKENIZER), _resource(resources, _TOKENIZER_CONFIG)
+        )
+        if chat_template is None:
+            chat_template = _decoded(_resource(resources, _CHAT_TEMPLATE), _CHAT_TEMPLATE)
+        stop_ids = _stop_ids(_resource(resources, _GENERATION_CONFIG), tokenizer)
+        return cls(tokenizer, ChatTemplate(chat_template), stop_ids)
+
+    @cached_property
+    def reasoning_efforts(self) -> tuple[str, ...]:
+        """The reasoning efforts that the chat template offers, weakest first."""
+        return self.template.reasoning_efforts()
+
+    def prepare(
+        self,
+        conversation: Conversation,
+        *,
+        literal_control_text: LiteralControlText = "text",
+    ) -> PreparedPrompt:
+        """Render and encode a normal conversation (see `parse_conversation`).
+
+        Raises PromptError for media, for a template option that this template does not have, and
+        for messages that the template refuses.
+        """
+        self._check_options(conversation.template)
+        for index, message in enumerate(conversation.messages):
+            for part in message.content:
+                if part.kind != "text":
+                    raise PromptError(
+                        f"messages[{index}] has a part of kind {part.kind}; only text is supported"
+                    )
+        return prepare_prompt(conversation, self.template, self.tokenizer, literal_control_text)
+
+    def prepare_text(self, prompt: str, options: TemplateOptions | None = None) -> PreparedPrompt:
+        """A prompt of one user message."""
+        message = Message("user", (ContentPart("text", prompt),))
+        return self.prepare(Conversation((message,), template=options or TemplateOptions()))
+
+    def new_output_parser(
+        self, prompt: PreparedPrompt, stop: StopRules | None = None, *, raw: bool = False
+    ) -> OutputParser:
+        """The text state for one answer to `prompt`.
+
+        Raises RequestError for an empty stop string.
+        """
+        return OutputParser(
+            self.tokenizer,
+            starts_in_reasoning=prompt.starts_in_reasoning,
+            stop=stop or StopRules(),
+            hidden_ids=self.stop_ids,
+            raw=raw,
+        )
+
+    def _check_options(self, options: TemplateOptions) -> None:
+        effort = options.reasoning_effort
+        if effort is not None and effort not in self.reasoning_efforts:
+            offered = ", ".join(self.reasoning_efforts) or "none at all"
+            raise PromptError(
+                f"reasoning effort {effort!r} is not in the chat template; it offers {offered}"
+            )
+        if options.preserve_thinking and not self.template.reads("preserve_thinking"):
+            raise PromptError("preserve_thinking is not offered by the chat template; leave it out")
+
+
+def _resource(resources: Mapping[str, bytes], name: str) -> bytes:
+    if name not in resources:
+        raise ArtifactError(f"resource {name} is missing")
+    return bytes(resources[name])
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"resource {name} is not UTF-8 at byte {error.start}") from None
+
+
+def _stop_ids(generation_config: bytes, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Sorted ids that end a turn, from the file's `eos_token_id` and the turn-end tokens."""
+    try:
+        config: Any = json.loads(generation_config)
+    except ValueError as error:
+        raise ArtifactError(f"resource {_GENERATION_CONFIG} is not JSON: {error}") from None
+    given = config.get("eos_token_id") if isinstance(config, dict) else None
+    ids = {tokenizer.special[text] for text in _TURN_ENDS if text in tokenizer.special}
+    for token_id in given if isinstance(given, list) else [] if given is None else [given]:
+        if type(token_id) is not int or not 0 <= token_id < tokenizer.addressable:
+            raise ArtifactError(
+                f"resource {_GENERATION_CONFIG}: eos_token_id {token_id!r} is not an id of the"
+                f" tokenizer (0..{tokenizer.addressable - 1})"
+            )
+        ids.add(token_id)
+    return tuple(sorted(ids))
