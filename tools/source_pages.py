@@ -75,4 +75,6 @@ def _op_entry(node: ast.FunctionDef) -> list[str]:
     doc = ast.get_docstring(node) or ""
     paragraph = doc.split("\n\n")[0]
     signature = f"{node.name}({ast.unparse(node.args)}){returns}"
-    return [f"### {node.name}", "", "```python", signature, "```", "", paragraph, ""]
+    # Formulas hold stars and brackets that Markdown would take for its own.
+    text = ["```text", paragraph, "```"]
+    return [f"### {node.name}", "", "```python", signature, "```", "", *text, ""]

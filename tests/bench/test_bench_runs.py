@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from ninfer.artifact import open_artifact
-from ninfer.bench import artifact, formats
-from ninfer.errors import ArtifactError, FormatError
+from ninfer.bench import BENCHMARKS, artifact, engine_cpu, formats
+from ninfer.cli.bench import NAMES
+from ninfer.errors import ArtifactError, FormatError, GenerationError
 from ninfer.formats import FORMATS, quantise
 
 
@@ -69,3 +70,29 @@ def test_artifact_benchmark_gives_milliseconds_beside_a_parse():
     assert row.unit == "ms" and row.value > 0
     assert row.reference_name == "JSON parse alone"
     assert row.shape["objects"] > 1000
+
+
+def test_engine_benchmark_gives_a_rate_beside_its_roof():
+    (row,) = engine_cpu.run(scale="micro", max_new=8, repeats=2)
+    assert row.unit == "tok/s" and row.value > 0 and row.reference > 0
+    assert row.low <= row.value <= row.high
+    assert row.shape["parameters"] > 10_000
+
+
+def test_engine_is_not_timed_when_the_seed_does_not_fix_the_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    honest, calls = engine_cpu.generate, []
+
+    def drifting(engine, max_new: int, seed: int):
+        calls.append(seed)
+        return honest(engine, max_new, seed + len(calls))
+
+    monkeypatch.setattr(engine_cpu, "generate", drifting)
+    with pytest.raises(GenerationError, match="nothing was timed"):
+        engine_cpu.run(scale="micro", max_new=8, repeats=1)
+    assert len(calls) == 3
+
+
+def test_command_line_offers_every_benchmark():
+    assert sorted(NAMES) == sorted(BENCHMARKS)
