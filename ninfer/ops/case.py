@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Generator, Tensor
 
-from ninfer.formats import kv
-from ninfer.ops.tensors import PagedKV, RaggedRows
+from ninfer.formats import kv, quantise
+from ninfer.ops.tensors import PagedKV, RaggedRows, Weight
+
+_DENSE: Final = {"BF16": torch.bfloat16, "FP32": torch.float32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Case:
 
 
 class Inputs:
-    """Random tensors of one case; values are drawn on the CPU, so devices see the same ones."""
+    """Random tensors of one case, drawn and encoded on the CPU: every device sees the same ones."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device, seed: int) -> None:
         self.dtype = dtype
@@ -57,6 +59,13 @@ class Inputs:
         """Values in [0, 1)."""
         values = torch.rand(shape, generator=self._generator)
         return values.to(self.device, dtype or self.dtype)
+
+    def weight(self, form: str, rows: int, columns: int) -> Weight:
+        """A matrix in a numeric format, of a size that keeps products near 1."""
+        values = torch.randn((rows, columns), generator=self._generator) * columns**-0.5
+        dense = _DENSE.get(form)
+        packed = quantise(values, form) if dense is None else values.to(dense)
+        return packed.to(self.device)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Int64 values in low..high - 1."""
@@ -89,11 +98,12 @@ class Inputs:
             state_slots=self.shuffled(len(new) + 1)[: len(new)],
         )
 
-    def cache(
-        self, form: str, pages: int, heads: int, dim: int, page_size: int = 64, scale: float = 1.0
-    ) -> PagedKV:
+    def cache(self, form: str, pages: int, heads: int, dim: int, page_size: int = 64) -> PagedKV:
         """Pages full of random keys and values in one KV format."""
-        shape = (pages, page_size, heads, dim)
-        keys, key_scales = kv.encode(form, self.normal(*shape, scale=scale, dtype=torch.float32))
-        values, value_scales = kv.encode(form, self.normal(*shape, dtype=torch.float32))
-        return PagedKV(form, keys.contiguous(), values.contiguous(), key_scales, value_scales)
+        keys, values = torch.randn((2, pages, page_size, heads, dim), generator=self._generator)
+        planes = (*kv.encode(form, keys), *kv.encode(form, values))
+        keys, key_scales, values, value_scales = (
+            None if plane is None else plane.contiguous().to(self.device) for plane in planes
+        )
+        assert keys is not None and values is not None
+        return PagedKV(form, keys, values, key_scales, value_scales)

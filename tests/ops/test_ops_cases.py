@@ -17,6 +17,13 @@ def test_case_meets_its_criterion(case: Case, dtype: torch.dtype):
     assert compare(case, dtype) == []
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.id)
+def test_case_meets_its_criterion_on_a_card(case: Case, dtype: torch.dtype):
+    assert compare(case, dtype, "cuda") == []
+
+
 def test_every_op_has_cases_of_distinct_names():
     assert {case.op.__name__ for case in ALL_CASES} == set(op_names())
     assert len({case.id for case in ALL_CASES}) == len(ALL_CASES)

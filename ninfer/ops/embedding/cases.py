@@ -5,7 +5,6 @@ from typing import Final
 
 import torch
 
-from ninfer.formats import quantise
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.embedding import embed
 
@@ -19,13 +18,13 @@ _FORMATS: Final = (
 
 
 def _dense(count: int, inputs: Inputs) -> Call:
-    table = inputs.normal(300, 96, dtype=torch.bfloat16)
+    table = inputs.weight("BF16", 300, 96)
     ids = inputs.integers(0, 300, count)
     return Call({"ids": ids, "table": table, "dtype": inputs.dtype})
 
 
 def _packed(form: str, inputs: Inputs) -> Call:
-    table = quantise(inputs.normal(70, 200, dtype=torch.float32), form)
+    table = inputs.weight(form, 70, 200)
     ids = inputs.integers(0, 70, 33)
     ids[:3] = torch.tensor([0, 69, 0])
     return Call({"ids": ids, "table": table, "dtype": inputs.dtype})

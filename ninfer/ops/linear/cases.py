@@ -3,12 +3,8 @@
 from functools import partial
 from typing import Final
 
-import torch
-
-from ninfer.formats import quantise
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.linear import linear, linear_add, linear_swiglu
-from ninfer.ops.tensors import Weight
 
 _PACKED: Final = (
     "Q4G64_F16S",
@@ -18,17 +14,11 @@ _PACKED: Final = (
     "NVFP4",
     "FP8_E4M3FN_ROW_BF16S",
 )
-_DENSE: Final = {"BF16": torch.bfloat16, "FP32": torch.float32}
-
-
-def _weight(form: str, rows: int, columns: int, inputs: Inputs) -> Weight:
-    values = inputs.normal(rows, columns, scale=columns**-0.5, dtype=torch.float32)
-    return values.to(_DENSE[form]) if form in _DENSE else quantise(values, form)
 
 
 def _linear(form: str, count: int, rows: int, columns: int, inputs: Inputs) -> Call:
     x = inputs.normal(count, columns)
-    return Call({"x": x, "weight": _weight(form, rows, columns, inputs)})
+    return Call({"x": x, "weight": inputs.weight(form, rows, columns)})
 
 
 def _add(form: str, count: int, rows: int, columns: int, inputs: Inputs) -> Call:
@@ -38,7 +28,7 @@ def _add(form: str, count: int, rows: int, columns: int, inputs: Inputs) -> Call
 
 def _swiglu(form: str, count: int, rows: int, columns: int, inputs: Inputs) -> Call:
     x = inputs.normal(count, columns)
-    return Call({"x": x, "gate_up": _weight(form, rows, columns, inputs)})
+    return Call({"x": x, "gate_up": inputs.weight(form, rows, columns)})
 
 
 CASES: Final = (

@@ -5,10 +5,9 @@ from typing import Final
 
 import torch
 
-from ninfer.formats import quantise
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.moe import route_topk, sparse_moe
-from ninfer.ops.tensors import ExpertWeights, SharedExpert, Weight
+from ninfer.ops.tensors import ExpertWeights, SharedExpert
 
 
 def _route(count: int, experts: int, top_k: int, inputs: Inputs) -> Call:
@@ -19,13 +18,8 @@ def _tied(inputs: Inputs) -> Call:
     return Call({"logits": inputs.integers(0, 3, 6, 32).to(inputs.dtype), "top_k": 8})
 
 
-def _weight(form: str | None, rows: int, columns: int, inputs: Inputs) -> Weight:
-    values = inputs.normal(rows, columns, scale=columns**-0.5, dtype=torch.float32)
-    return values.to(torch.bfloat16) if form is None else quantise(values, form)
-
-
 def _moe(
-    count: int, experts: int, top_k: int, dim: int, inner: int, form: str | None, inputs: Inputs
+    count: int, experts: int, top_k: int, dim: int, inner: int, form: str, inputs: Inputs
 ) -> Call:
     order = [inputs.shuffled(experts)[:top_k] for _ in range(count)]
     ids = torch.stack(order) if order else torch.empty(0, top_k, dtype=torch.int64)
@@ -35,12 +29,12 @@ def _moe(
         "weights": weights / weights.sum(1, keepdim=True),
         "ids": ids.to(inputs.device),
         "experts": ExpertWeights(
-            _weight(form, experts * 2 * inner, dim, inputs),
-            _weight(form, experts * dim, inner, inputs),
+            inputs.weight(form, experts * 2 * inner, dim),
+            inputs.weight(form, experts * dim, inner),
             experts,
         ),
         "shared": SharedExpert(
-            _weight(form, 2 * inner, dim, inputs), _weight(form, dim, inner, inputs)
+            inputs.weight(form, 2 * inner, dim), inputs.weight(form, dim, inner)
         ),
         "shared_score": inputs.normal(count, 1),
     }
@@ -52,11 +46,11 @@ CASES: Final = (
     Case(route_topk, "all_experts", partial(_route, 3, 4, 4)),
     Case(route_topk, "no_rows", partial(_route, 0, 8, 2)),
     Case(route_topk, "ties", _tied),
-    Case(sparse_moe, "one_row", partial(_moe, 1, 8, 2, 48, 32, None)),
-    Case(sparse_moe, "many_rows", partial(_moe, 33, 8, 2, 48, 32, None)),
-    Case(sparse_moe, "one_expert", partial(_moe, 4, 1, 1, 16, 24, None)),
-    Case(sparse_moe, "eight_of_16", partial(_moe, 3, 16, 8, 64, 16, None)),
-    Case(sparse_moe, "no_rows", partial(_moe, 0, 4, 2, 16, 16, None)),
+    Case(sparse_moe, "one_row", partial(_moe, 1, 8, 2, 48, 32, "BF16")),
+    Case(sparse_moe, "many_rows", partial(_moe, 33, 8, 2, 48, 32, "BF16")),
+    Case(sparse_moe, "one_expert", partial(_moe, 4, 1, 1, 16, 24, "BF16")),
+    Case(sparse_moe, "eight_of_16", partial(_moe, 3, 16, 8, 64, 16, "BF16")),
+    Case(sparse_moe, "no_rows", partial(_moe, 0, 4, 2, 16, 16, "BF16")),
     Case(sparse_moe, "q4", partial(_moe, 5, 4, 2, 128, 64, "Q4G64_F16S")),
     Case(sparse_moe, "w8", partial(_moe, 2, 4, 2, 64, 96, "W8G32_F16S")),
     Case(sparse_moe, "nvfp4", partial(_moe, 3, 4, 2, 128, 64, "NVFP4")),
