@@ -92,6 +92,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
                 return attr in names
         return super().is_safe_attribute(obj, attr, value)
 
+    def wrap_str_format(self, value: Any) -> None:
+        """No `format`: its field widths make text of any length."""
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Arithmetic whose result cannot grow without bound."""
         if operator != "+" and not (
