@@ -5,6 +5,7 @@ mutations are legal directories of other content, such as a changed letter in a 
 must read those consistently; the strict inventory of a model must refuse them.
 """
 
+import copy
 import json
 import random
 import struct
@@ -93,7 +94,7 @@ def _member(data: bytes, draw: random.Random) -> bytes:
             if key in other:
                 target[key], other[key] = other[key], target[key]
             else:
-                other[key] = target[key]
+                other[key] = copy.deepcopy(target[key])
     return _edited(data, root)
 
 
