@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from ninfer.request import GenerationResult
+from ninfer.request import GenerationResult, TextDelta
 
 
 @contextmanager
@@ -34,9 +34,34 @@ def byte_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield advance
 
 
+class AnswerPrinter:
+    """Text as it comes: the answer on stdout, reasoning on stderr, each ended by a line break."""
+
+    def __init__(self) -> None:
+        self._open = {"content": False, "reasoning": False}
+
+    def show(self, delta: TextDelta) -> None:
+        """Print one piece at once."""
+        if delta.channel == "content":
+            self._end("reasoning")
+        stream = sys.stdout if delta.channel == "content" else sys.stderr
+        stream.write(delta.text)
+        stream.flush()
+        self._open[delta.channel] = not delta.text.endswith("\n")
+
+    def end(self) -> None:
+        """Finish both lines."""
+        self._end("reasoning")
+        self._end("content")
+
+    def _end(self, channel: str) -> None:
+        if self._open[channel]:
+            print(file=sys.stdout if channel == "content" else sys.stderr, flush=True)
+            self._open[channel] = False
+
+
 def print_result(result: GenerationResult, *, token_ids: bool) -> None:
-    """End the answer's line and print how the generation went."""
-    print(flush=True)
+    """Print how the generation went."""
     usage = result.usage
     lines = [
         f"finish: {result.finish_reason}",

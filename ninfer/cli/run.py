@@ -1,12 +1,11 @@
 """`ninfer run`: one prompt; the answer on stdout, everything else on stderr."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ninfer.cli.arguments import Parser, add_options, collect, parse, read_text
-from ninfer.cli.output import byte_progress, print_result
+from ninfer.cli.output import AnswerPrinter, byte_progress, print_result
 from ninfer.engine.options import (
     EngineOptions,
     GenerationOptions,
@@ -56,13 +55,13 @@ def main(argv: Sequence[str]) -> int:
     with byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
     prompt = engine.prepare(conversation)
+    printer = AnswerPrinter()
     for event in engine.generate(prompt, generation):
         if isinstance(event, GenerationResult):
+            printer.end()
             print_result(event, token_ids=run.print_token_ids)
         else:
-            stream = sys.stdout if event.channel == "content" else sys.stderr
-            stream.write(event.text)
-            stream.flush()
+            printer.show(event)
     return 0
 
 

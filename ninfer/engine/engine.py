@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ninfer.engine.loader import LoadedModel, Progress, Residency, load_model
+from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.options import (
     EngineOptions,
     GenerationOptions,
     check_engine,
     check_generation,
 )
+from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import resolve_residency, resolve_runtime
 from ninfer.errors import PromptError
 from ninfer.log import get_logger

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ninfer.artifact import Artifact, open_artifact
-from ninfer.artifact.directory import TensorEntry
 from ninfer.engine.options import EngineOptions
+from ninfer.engine.residency import Progress, Residency, weight_source
 from ninfer.errors import ConfigError, InventoryError, PayloadError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.log import get_logger
@@ -20,26 +19,12 @@ from ninfer.models import CONFIG_RESOURCE, ModelConfig, check_inventory, object_
 from ninfer.models.qwen3_6 import (
     FRONTEND_RESOURCES,
     TextWeights,
-    WeightSource,
     bind_text,
     recipe_for,
 )
 from ninfer.models.registry import resolve_config
-from ninfer.ops.tensors import Weight
 
 log = get_logger(__name__)
-
-# Called with the object's name, bytes done and bytes in all.
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Residency:
-    """How weights stay in memory: where, in which activation format, decoded or as stored."""
-
-    device: torch.device
-    dtype: torch.dtype
-    decoded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,40 +124,3 @@ def _check_draft_ids(artifact: Artifact, config: ModelConfig) -> None:
         )
     if ids.unique().numel() != ids.numel():
         raise PayloadError("text/draft_head_token_ids holds an id twice")
-
-
-def text_bytes(artifact: Artifact) -> int:
-    """Stored bytes of the tensors that a text-only model keeps in memory."""
-    return sum(
-        entry.bytes
-        for entry in artifact.directory.entries
-        if isinstance(entry, TensorEntry) and _is_resident(entry.name)
-    )
-
-
-def _is_resident(name: str) -> bool:
-    return name.startswith("text/") and not name.startswith("text/draft_head")
-
-
-def weight_source(artifact: Artifact, residency: Residency, progress: Progress) -> WeightSource:
-    """Hand out stored objects as they will stay in memory, reporting progress in stored bytes."""
-    total = text_bytes(artifact)
-    done = 0
-
-    def source(name: str) -> Weight:
-        nonlocal done
-        weight = _resident(artifact.tensor(name), residency)
-        done += artifact.entry(name).bytes
-        progress(name, done, total)
-        return weight
-
-    return source
-
-
-def _resident(stored: Weight, residency: Residency) -> Weight:
-    if isinstance(stored, Tensor):
-        # FP32 objects (decay rates, step sizes) keep their precision.
-        keep = stored.dtype == torch.float32
-        return stored.to(residency.device, None if keep else residency.dtype)
-    moved = stored.to(residency.device)
-    return moved.dequantise(residency.dtype) if residency.decoded else moved

@@ -4,8 +4,8 @@ import os
 
 import torch
 
-from ninfer.engine.loader import Residency
 from ninfer.engine.options import EngineOptions
+from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.models import ModelConfig
 from ninfer.models.config import TextConfig
@@ -40,7 +40,7 @@ def resolve_residency(options: EngineOptions, config: ModelConfig) -> Residency:
     dtype = resolve_dtype(options.activations, device)
     if options.weights != "auto":
         return Residency(device, dtype, options.weights == "decoded")
-    needed = parameter_count(config.text) * dtype.itemsize
+    needed = parameter_count(config.text) * torch.float32.itemsize
     return Residency(device, dtype, needed <= _free_bytes(device) // 2)
 
 

@@ -1,0 +1,210 @@
+"""Commands as a person types them: what goes to stdout, what to stderr, and the exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ninfer.cli import main
+
+RUN = ["--max-context", "256", "--device", "cpu", "--greedy"]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.fixture
+def dense(micro_artifacts: dict[str, Path]) -> Path:
+    return micro_artifacts["dense"]
+
+
+def test_the_answer_alone_is_on_stdout(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    status, out, err = call(
+        capsys, "run", dense, "--prompt", "hi", "--no-thinking", "--max-new", 12, *RUN
+    )
+    assert status == 0
+    assert out.strip() and out.endswith("\n")
+    assert "finish: output_limit" in err and "12 generated (0 reasoning)" in err
+    assert "finish" not in out and "backend" not in out
+
+
+def test_thinking_is_on_stderr(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    status, out, err = call(capsys, "run", dense, "--prompt", "hi", "--max-new", 12, *RUN)
+    assert (status, out) == (0, "")
+    assert "12 generated (12 reasoning)" in err
+    assert "\nfinish: " in err
+
+
+def test_the_short_form_is_run(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    options = ["--prompt", "hi", "--no-thinking", "--max-new", 8, *RUN]
+    long = call(capsys, "run", dense, *options)[1]
+    short = call(capsys, dense, *options)[1]
+    assert long == short != ""
+
+
+def test_a_message_file_with_tools(
+    capsys: pytest.CaptureFixture[str], dense: Path, tmp_path: Path
+) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    call_f = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    document = {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+            {"role": "assistant", "content": None, "tool_calls": [call_f]},
+            {"role": "tool", "content": "done", "tool_call_id": "1"},
+        ],
+        "tools": [tool],
+    }
+    path = tmp_path / "messages.json"
+    path.write_text(json.dumps(document))
+    options = ["--max-new", 4, "--device", "cpu"]
+    status, _, err = call(capsys, "run", dense, "--messages", path, *options)
+    assert status == 0
+    with_tools = int(err.split("tokens: ")[1].split()[0])
+    path.write_text(json.dumps(document["messages"]))
+    status, _, err = call(capsys, "run", dense, "--messages", path, *options)
+    assert status == 0
+    assert int(err.split("tokens: ")[1].split()[0]) < with_tools
+
+
+def test_token_ids_on_request(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    options = ["--prompt", "hi", "--max-new", 5, *RUN]
+    assert "token ids" not in call(capsys, "run", dense, *options)[2]
+    err = call(capsys, "run", dense, *options, "--print-token-ids")[2]
+    (line,) = [text for text in err.splitlines() if text.startswith("token ids: ")]
+    assert len(line.removeprefix("token ids: ").split()) == 5
+
+
+def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    options = ["--prompt", "hi", "--max-new", 1, *RUN]
+    assert "backend reference on cpu" in call(capsys, "run", dense, *options)[2]
+    assert "backend" not in call(capsys, "run", dense, *options, "--log-level", "error")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no command given"),
+        (["rum"], "'rum' is neither a command"),
+        (["run"], "ARTIFACT"),
+        (["run", "a.ninfer", "--promt", "x"], "unrecognized arguments: --promt"),
+        (["run", "a.ninfer", "--max-context"], "--max-context: expected one argument"),
+        (["run", "a.ninfer", "--max-context", "many"], "--max-context 'many': must be a whole"),
+        (["run", "a.ninfer", "--temperature", "warm"], "--temperature 'warm': must be a number"),
+        (["run", "a.ninfer"], "exactly one of --prompt TEXT and --messages FILE"),
+        (["run", "a.ninfer", "--prompt", "x", "--spec", "mtp"], "--spec mtp: not available"),
+        (["run", "a.ninfer", "--prompt", "x", "--vision"], "--vision: not available"),
+        (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
+        (["run", "a.ninfer", "--prompt", "x", "--json-schema", "s"], "--json-schema s: not avail"),
+        (["run", "a.ninfer", "--messages", "none.json"], "--messages none.json: No such file"),
+        (["run", "a.ninfer", "--prompt", "x", "--max-new", "0"], "--max-new 0: must be positive"),
+        (["run", "a.ninfer", "--prompt", "x", "--device", "9"], "a.ninfer"),
+        (["describe", "none.ninfer"], "none.ninfer"),
+        (["synth"], "--output FILE is missing"),
+        (["synth", "--like", "gpt", "-o", "x"], "--like gpt: must be one of qwen3.6-27b"),
+        (["synth", "--scale", "huge", "-o", "x"], "--scale huge: must be one of micro, tiny"),
+        (["synth", "--set", "hidden", "-o", "x"], "--set hidden: must be NAME=N"),
+        (["synth", "--set", "depth=2", "-o", "x"], "--set depth=2: unknown size"),
+        (["synth", "-o", "no/such/folder/x.ninfer"], "no/such/folder/x.ninfer"),
+        (["bench", "speed"], "invalid choice: 'speed'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_failure(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = call(capsys, *arguments)
+    assert status != 0
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1 and err.startswith("ninfer: error: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"tools": []}', "[]", "3", '[{"role": "robot", "content": "x"}]', '[{"role": 1}]'],
+)
+def test_a_bad_message_file_is_one_line(
+    capsys: pytest.CaptureFixture[str], dense: Path, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(text)
+    status, out, err = call(capsys, "run", dense, "--messages", path, *RUN)
+    assert (status, out) == (1, "")
+    assert err.splitlines()[-1].startswith("ninfer: error: ")
+    assert "Traceback" not in err
+
+
+def test_a_prompt_longer_than_the_context(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    status, _, err = call(capsys, "run", dense, "--prompt", "x" * 2000, *RUN)
+    assert status == 1
+    assert "the context holds 256; shorten it or raise --max-context" in err
+
+
+def test_help_lists_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    from dataclasses import fields
+
+    from ninfer.engine.options import EngineOptions, GenerationOptions, RunOptions
+    from ninfer.options import flag_of
+
+    with pytest.raises(SystemExit) as left:
+        main(["run", "--help"])
+    assert left.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for options in (EngineOptions, GenerationOptions, RunOptions):
+        for spec in fields(options):
+            if "help" in spec.metadata:
+                assert flag_of(spec.name, spec.default) in text
+                described = text.split(flag_of(spec.name, spec.default) + " ")[-1]
+                assert "(default" in described or "(not available in this version)" in described
+    assert "(default: 2048)" in text and "(default: 1024)" in text
+
+
+def test_describe_as_table_and_as_json(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    status, table, _ = call(capsys, "describe", dense)
+    assert status == 0
+    assert "synthetic/qwen3.6-27b-micro/groupwise-int" in table
+    status, text, _ = call(capsys, "describe", dense, "--json")
+    document = json.loads(text)
+    names = [entry["name"] for entry in document["objects"]]
+    assert names[0] == "model/config.json"
+    assert document["file_size"] == dense.stat().st_size
+    assert all(name in table for name in names)
+
+
+def test_synth_is_reproducible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        options = ["--scale", "micro", "--seed", seed, "--set", "num_hidden_layers=8"]
+        status, out, _ = call(capsys, "synth", *options, "-o", tmp_path / name)
+        assert (status, out) == (0, "")
+    a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
+    assert a == b != c
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    from ninfer.version import VERSION
+
+    assert call(capsys, "--version") == (0, f"{VERSION}\n", "")
+    status, out, _ = call(capsys, "--help")
+    assert status == 0
+    assert "ninfer COMMAND" in out and "describe" in out
+
+
+def test_a_closed_pipe_is_no_traceback(dense: Path) -> None:
+    command = f"{sys.executable} -m ninfer describe {dense} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=True, cwd=os.getcwd()
+    )
+    assert done.stdout.startswith("file ")
+    assert done.stderr == ""

@@ -1,0 +1,223 @@
+"""The engine on synthetic artifacts: loading, events, limits, stops, and damaged files."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ninfer.engine import Engine, EngineOptions, GenerationOptions
+from ninfer.errors import ConfigError, ContextError, InventoryError, PayloadError, PromptError
+from ninfer.request import (
+    ContentPart,
+    Conversation,
+    FinishReason,
+    GenerationResult,
+    Message,
+    PreparedPrompt,
+    TemplateOptions,
+    TextDelta,
+)
+
+GREEDY = GenerationOptions(greedy=True, max_new=24)
+
+
+def options_for(path: Path, **changes: object) -> EngineOptions:
+    return replace(EngineOptions(artifact=path, max_context=256, device="cpu"), **changes)
+
+
+@pytest.fixture(scope="module", params=["dense", "moe"])
+def engine(request: pytest.FixtureRequest, micro_artifacts: dict[str, Path]) -> Iterator[Engine]:
+    yield Engine.load(options_for(micro_artifacts[request.param]))
+
+
+def ask(engine: Engine, text: str, *, thinking: bool = False) -> PreparedPrompt:
+    message = Message("user", (ContentPart("text", text),))
+    return engine.prepare(
+        Conversation((message,), template=TemplateOptions(enable_thinking=thinking))
+    )
+
+
+def run(
+    engine: Engine, prompt: PreparedPrompt, options: GenerationOptions
+) -> tuple[str, str, GenerationResult]:
+    texts = {"content": "", "reasoning": ""}
+    result = None
+    for event in engine.generate(prompt, options):
+        if isinstance(event, TextDelta):
+            assert result is None, "text after the result"
+            texts[event.channel] += event.text
+        else:
+            result = event
+    assert result is not None
+    return texts["content"], texts["reasoning"], result
+
+
+def test_an_answer_has_text_counts_and_a_reason(engine: Engine) -> None:
+    prompt = ask(engine, "What is a state slot?")
+    content, reasoning, result = run(engine, prompt, GREEDY)
+    assert result.finish_reason is FinishReason.OUTPUT_LIMIT
+    assert result.usage.prompt_tokens == len(prompt.token_ids)
+    assert result.usage.completion_tokens == len(result.token_ids) == 24
+    assert content and not reasoning
+    assert result.usage.reasoning_tokens == 0
+
+
+def test_thinking_goes_to_its_own_channel(engine: Engine) -> None:
+    """B1: cut while thinking, everything is reasoning and the answer is empty."""
+    content, reasoning, result = run(engine, ask(engine, "Why?", thinking=True), GREEDY)
+    assert reasoning and not content
+    assert result.usage.reasoning_tokens == result.usage.completion_tokens
+
+
+def test_raw_output_shows_everything_as_answer(engine: Engine) -> None:
+    prompt = ask(engine, "Why?", thinking=True)
+    content, reasoning, _ = run(engine, prompt, replace(GREEDY, raw_output=True))
+    assert content and not reasoning
+
+
+def test_the_same_seed_gives_the_same_tokens(engine: Engine) -> None:
+    prompt = ask(engine, "Say something.")
+    sampled = GenerationOptions(temperature=1.0, seed=4, max_new=30)
+    first, again, other = (
+        run(engine, prompt, replace(sampled, seed=seed))[2].token_ids for seed in (4, 4, 5)
+    )
+    assert first == again != other
+
+
+def test_a_stop_token_ends_the_answer_and_is_not_shown(engine: Engine) -> None:
+    prompt = ask(engine, "What is a page?")
+    full, _, result = run(engine, prompt, GREEDY)
+    token = result.token_ids[10]
+    first = result.token_ids.index(token)
+    content, _, stopped = run(engine, prompt, replace(GREEDY, stop_token_id=(token,)))
+    assert stopped.finish_reason is FinishReason.STOP_TOKEN
+    assert stopped.token_ids == result.token_ids[: first + 1]
+    assert full.startswith(content) and len(content) < len(full)
+
+
+def test_a_stop_string_ends_the_answer_before_it(engine: Engine) -> None:
+    prompt = ask(engine, "What is a page?")
+    full, _, _ = run(engine, prompt, GREEDY)
+    stop = full[8:11]
+    content, _, result = run(engine, prompt, replace(GREEDY, stop=(stop,)))
+    assert result.finish_reason is FinishReason.STOP_STRING
+    assert content == full[: full.index(stop)]
+    assert result.usage.completion_tokens < 24
+
+
+def test_the_context_bounds_the_answer(engine: Engine) -> None:
+    prompt = ask(engine, "x" * 225)
+    room = 256 - len(prompt.token_ids) + 1
+    _, _, result = run(engine, prompt, replace(GREEDY, max_new=1000))
+    assert result.finish_reason is FinishReason.CONTEXT_CAPACITY
+    assert result.usage.completion_tokens == room
+    _, _, exact = run(engine, prompt, replace(GREEDY, max_new=room))
+    assert exact.finish_reason is FinishReason.OUTPUT_LIMIT
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(engine: Engine) -> None:
+    prompt = ask(engine, "x" * 600)
+    with pytest.raises(
+        ContextError, match=rf"{len(prompt.token_ids)} tokens, the context holds 256"
+    ):
+        run(engine, prompt, GREEDY)
+    run(engine, ask(engine, "short"), GREEDY)
+
+
+def test_an_empty_prompt_is_refused(engine: Engine) -> None:
+    with pytest.raises(PromptError, match="the prompt is empty"):
+        run(engine, PreparedPrompt("", (), False), GREEDY)
+
+
+def test_packed_and_decoded_weights_give_the_same_text(micro_artifacts: dict[str, Path]) -> None:
+    results = {}
+    for weights in ("packed", "decoded"):
+        loaded = Engine.load(options_for(micro_artifacts["dense"], weights=weights))
+        results[weights] = run(loaded, ask(loaded, "What is a page?"), GREEDY)[2].token_ids
+    assert results["packed"] == results["decoded"]
+
+
+def test_bfloat16_activations_run(micro_artifacts: dict[str, Path]) -> None:
+    loaded = Engine.load(options_for(micro_artifacts["moe"], activations="bf16", kv_dtype="int8"))
+    assert len(run(loaded, ask(loaded, "Hi"), GREEDY)[2].token_ids) == 24
+
+
+def test_an_override_template_is_used(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+    loaded = Engine.load(options_for(micro_artifacts["dense"], chat_template=template))
+    assert ask(loaded, "hello").text == "[hello]"
+
+
+def damaged(source: Path, target: Path, old: bytes, new: bytes, *, count: int = 1) -> Path:
+    data = source.read_bytes()
+    assert data.count(old) >= 1 and len(old) == len(new)
+    target.write_bytes(data.replace(old, new, count))
+    return target
+
+
+def test_a_renamed_object_is_refused_by_name(
+    micro_artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    path = damaged(
+        micro_artifacts["dense"], tmp_path / "a.ninfer", b'"text/final_norm"', b'"text/final_mrom"'
+    )
+    with pytest.raises(InventoryError, match="'text/final_norm' is missing"):
+        Engine.load(options_for(path))
+
+
+def test_another_model_id_is_refused(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
+    path = damaged(
+        micro_artifacts["dense"], tmp_path / "a.ninfer", b"qwen3.6-27b-micro", b"qwen3.6-28b-micro"
+    )
+    with pytest.raises(ConfigError, match="the file is damaged or mixed"):
+        Engine.load(options_for(path))
+
+
+def test_a_changed_text_resource_is_refused(
+    micro_artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    path = damaged(
+        micro_artifacts["dense"],
+        tmp_path / "a.ninfer",
+        b"add_generation_prompt",
+        b"Add_generation_prompt",
+    )
+    with pytest.raises(InventoryError, match=r"frontend/chat_template\.jinja has SHA-256"):
+        Engine.load(options_for(path))
+
+
+def test_a_draft_id_twice_is_refused(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
+    from ninfer.artifact import open_artifact
+
+    with open_artifact(micro_artifacts["dense"]) as artifact:
+        entry = artifact.entry("text/draft_head_token_ids")
+        start = artifact.payload_offset + entry.offset
+    data = bytearray(micro_artifacts["dense"].read_bytes())
+    data[start : start + 4] = data[start + 4 : start + 8]
+    (tmp_path / "a.ninfer").write_bytes(data)
+    with pytest.raises(PayloadError, match="text/draft_head_token_ids holds an id twice"):
+        Engine.load(options_for(tmp_path / "a.ninfer"))
+
+
+def test_progress_ends_at_all_bytes(micro_artifacts: dict[str, Path]) -> None:
+    seen: list[tuple[str, int, int]] = []
+    Engine.load(
+        options_for(micro_artifacts["moe"]),
+        lambda name, done, all_: seen.append((name, done, all_)),
+    )
+    assert seen[-1][1] == seen[-1][2] > 1_000_000
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+def test_the_configuration_must_be_json(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
+    path = damaged(
+        micro_artifacts["dense"],
+        tmp_path / "a.ninfer",
+        json.dumps({"model_id": 0}, indent=2)[:16].encode(),
+        b"[" + json.dumps({"model_id": 0}, indent=2)[1:16].encode(),
+    )
+    with pytest.raises(ConfigError, match=r"model/config\.json is not JSON text"):
+        Engine.load(options_for(path))
