@@ -14,10 +14,23 @@ def option(
     metavar: str = "",
     choices: Sequence[str] = (),
     later: str | Sequence[str] = (),
+    unset: str = "not set",
+    environment: str = "",
 ) -> Any:
-    """A documented field. `later` is "*" when any other value than the default, or the list of
-    values, needs machinery that this version does not have."""
-    metadata = {"help": text, "metavar": metavar, "choices": tuple(choices), "later": later}
+    """A documented field.
+
+    `later` is "*" when any other value than the default, or the list of values, needs machinery
+    that this version does not have. `unset` says what holds while the value is None or empty.
+    `environment` names a variable that the command line reads when the flag is not given.
+    """
+    metadata = {
+        "help": text,
+        "metavar": metavar,
+        "choices": tuple(choices),
+        "later": later,
+        "unset": unset,
+        "environment": environment,
+    }
     return field(default=default, metadata=metadata)
 
 

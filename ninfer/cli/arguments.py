@@ -1,6 +1,7 @@
 """Dataclass fields to command-line arguments and back; defaults and help live in the dataclass."""
 
 import argparse
+import os
 import shutil
 import types
 import typing
@@ -67,10 +68,21 @@ def _add(parser: argparse._ActionsContainer, spec: "Field[Any]", hint: Any) -> N
         dest=spec.name,
         type=_reader(flag, _scalar(hint), bool("auto" in (metavar or "") and not choices)),
         action=_Append if repeated else "store",
-        default=spec.default,
+        default=_default(spec, flag),
         metavar=metavar,
         help=text,
     )
+
+
+def _default(spec: "Field[Any]", flag: str) -> Any:
+    """The field's default, or the value of its environment variable when that is set."""
+    variable, choices = spec.metadata["environment"], spec.metadata["choices"]
+    value = os.environ.get(variable) if variable else None
+    if value is None:
+        return spec.default
+    if value not in choices:
+        raise UsageError(f"{variable}={value}: must be one of {', '.join(choices)} (see {flag})")
+    return value
 
 
 def _short(spec: "Field[Any]") -> list[str]:
@@ -91,15 +103,21 @@ class _Append(argparse.Action):
 
 
 def _default_text(spec: "Field[Any]") -> str:
-    if spec.metadata.get("later") == "*":
-        return " (not available in this version)"
     if spec.default is MISSING:
         return ""
     if isinstance(spec.default, bool):
-        return " (default: off)"
-    if spec.default is None or spec.default == ():
-        return " (default: auto)" if "auto" in spec.metadata["metavar"] else " (default: not set)"
-    return f" (default: {spec.default})"
+        shown = "off"
+    else:
+        empty = spec.default is None or spec.default == ()
+        shown = spec.metadata["unset"] if empty else str(spec.default)
+    variable, later = spec.metadata["environment"], spec.metadata["later"]
+    notes = [f"default: {shown}"]
+    if variable:
+        notes.append(f"or ${variable}")
+    if later:
+        which = "" if later == "*" else ", ".join(later) + " "
+        notes.append(f"{which}not available in this version")
+    return f" ({'; '.join(notes)})"
 
 
 def _scalar(hint: Any) -> type[Any]:

@@ -9,6 +9,8 @@ from ninfer.log import LEVELS
 from ninfer.options import check_choices, flag_of, option, refuse_later
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
+# What holds for sampling values that are not given.
+PRESET: Final = "the model's preset"
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -19,7 +21,10 @@ class EngineOptions:
     artifact: Path
     max_context: int = option(2048, "tokens one sequence may hold", metavar="N")
     kv_capacity: int | None = option(
-        None, "tokens of KV cache in all, or auto: as many as --max-context", metavar="N|auto"
+        None,
+        "tokens of KV cache in all, or auto: as many as --max-context",
+        metavar="N|auto",
+        unset="auto",
     )
     prefill_chunk: int = option(1024, "prompt tokens per pass, a multiple of 128", metavar="N")
     device: str = option(
@@ -50,8 +55,15 @@ class EngineOptions:
     lm_head_draft: bool = option(False, "draft with the indexed head; needs --spec", later="*")
     vision: bool = option(False, "load the vision tower", later="*")
     cuda_graph: bool = option(True, "run decode passes one by one instead of as CUDA graphs")
+    cuda_sync: str = option(
+        "spin",
+        "how the host waits for the device",
+        choices=("spin", "blocking", "yield", "auto"),
+        later=("blocking", "yield", "auto"),
+        environment="NINFER_CUDA_SYNC",
+    )
     chat_template: Path | None = option(
-        None, "Jinja chat template to use instead of the artifact's own", metavar="FILE"
+        None, "Jinja chat template file", metavar="FILE", unset="the artifact's own"
     )
 
 
@@ -68,12 +80,22 @@ class GenerationOptions:
         None, "tokens of thinking before it is closed", metavar="N", later="*"
     )
     greedy: bool = option(False, "take the best token; the same as --temperature 0")
-    temperature: float | None = option(None, "0..2; 0 is greedy", metavar="X")
-    top_p: float | None = option(None, "0..1, smallest nucleus to draw from", metavar="X")
-    top_k: int | None = option(None, "best tokens to draw from; 0 is all", metavar="N")
-    min_p: float | None = option(None, "0..1, least weight relative to the best", metavar="X")
-    presence_penalty: float | None = option(None, "-2..2, generated tokens only", metavar="X")
-    frequency_penalty: float | None = option(None, "-2..2, generated tokens only", metavar="X")
+    temperature: float | None = option(None, "0..2; 0 is greedy", metavar="X", unset=PRESET)
+    top_p: float | None = option(
+        None, "0..1, smallest nucleus to draw from", metavar="X", unset=PRESET
+    )
+    top_k: int | None = option(
+        None, "best tokens to draw from; 0 is all", metavar="N", unset=PRESET
+    )
+    min_p: float | None = option(
+        None, "0..1, least weight relative to the best", metavar="X", unset=PRESET
+    )
+    presence_penalty: float | None = option(
+        None, "-2..2, generated tokens only", metavar="X", unset=PRESET
+    )
+    frequency_penalty: float | None = option(
+        None, "-2..2, generated tokens only", metavar="X", unset=PRESET
+    )
     seed: int = option(0, "same seed and request, same tokens", metavar="N")
     stop_token_id: tuple[int, ...] = option((), "end at this token id; repeatable", metavar="ID")
     stop: tuple[str, ...] = option((), "end the answer at this text; repeatable", metavar="TEXT")

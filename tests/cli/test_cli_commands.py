@@ -166,8 +166,19 @@ def test_help_lists_every_option_with_its_default(capsys: pytest.CaptureFixture[
             if "help" in spec.metadata:
                 assert flag_of(spec.name, spec.default) in text
                 described = text.split(flag_of(spec.name, spec.default) + " ")[-1]
-                assert "(default" in described or "(not available in this version)" in described
+                assert described.index("(default: ") < described.index(")")
     assert "(default: 2048)" in text and "(default: 1024)" in text
+
+
+def test_the_environment_gives_a_default(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["run", "a.ninfer", "--prompt", "x"]
+    monkeypatch.setenv("NINFER_CUDA_SYNC", "blocking")
+    assert "--cuda-sync blocking: not available" in call(capsys, *options)[2]
+    assert "a.ninfer" in call(capsys, *options, "--cuda-sync", "spin")[2]
+    monkeypatch.setenv("NINFER_CUDA_SYNC", "slow")
+    assert "NINFER_CUDA_SYNC=slow: must be one of spin" in call(capsys, *options)[2]
 
 
 def test_describe_as_table_and_as_json(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
