@@ -6,17 +6,20 @@ from ninfer.request import TextDelta
 
 OPEN_TAG: Final = "<think>"
 CLOSE_TAG: Final = "</think>"
+TURN_START: Final = "<|im_start|>"
+TURN_END: Final = "<|im_end|>"
 
 
-def starts_in_reasoning(prompt: str, turn_start: str = "<|im_start|>") -> bool:
+def starts_in_reasoning(prompt: str) -> bool:
     """Whether a rendered prompt ends inside an open thought.
 
-    Only the last turn counts, and in it only a thought that is the first thing after the turn's
-    header line: think tags that messages or an answer quote do not open one.
+    Only the last turn counts, and only if it is unfinished and opens with the thought: think tags
+    that messages or an answer quote do not begin one.
     """
-    turn = prompt.rpartition(turn_start)[2]
-    body = turn.partition("\n")[2] if turn_start in prompt else turn
-    return body.lstrip().startswith(OPEN_TAG) and CLOSE_TAG not in body
+    _, marker, turn = prompt.rpartition(TURN_START)
+    body = turn.partition("\n")[2] if marker else turn
+    closed = CLOSE_TAG in body or TURN_END in body
+    return body.lstrip().startswith(OPEN_TAG) and not closed
 
 
 class ReasoningSplitter:

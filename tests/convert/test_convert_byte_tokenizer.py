@@ -29,7 +29,9 @@ def test_added_tokens_close_the_vocabulary_with_the_published_flags():
 def test_merges_shorten_english_text():
     def length(size: int) -> int:
         resources = build_tokenizer(size)
-        return len(tokenizers.Tokenizer.from_buffer(resources["frontend/tokenizer.json"]).encode(TEXT))
+        return len(
+            tokenizers.Tokenizer.from_buffer(resources["frontend/tokenizer.json"]).encode(TEXT)
+        )
 
     assert length(512) < length(MIN_VOCAB_SIZE) == len(TEXT.encode())
 

@@ -136,9 +136,7 @@ VECTORS = {
         [user("q"), assistant(None, calls=[("f", {})]), tool([text("shot"), image()])],
         {},
         Q
-        + turn(
-            "assistant", NO_THOUGHT + "<tool_call>\n<function=f>\n</function>\n</tool_call>"
-        )
+        + turn("assistant", NO_THOUGHT + "<tool_call>\n<function=f>\n</function>\n</tool_call>")
         + turn("user", f"<tool_response>\nshot{IMAGE}\n</tool_response>")
         + G,
     ),
@@ -165,7 +163,10 @@ def test_wire_format(frontend, name):
 
 
 def test_tools_stand_before_the_system_text_exactly_as_given(frontend):
-    offered = {"type": "function", "function": {"name": "z", "strict": True, "a": "<é&'>", "B": 1.0}}
+    offered = {
+        "type": "function",
+        "function": {"name": "z", "strict": True, "a": "<é&'>", "B": 1.0},
+    }
     messages = [{"role": "system", "content": " S "}, user("q")]
     rendered = render(frontend, messages, [offered, offered])
     line = json.dumps(offered, ensure_ascii=False)
@@ -213,9 +214,7 @@ def test_transformers_renders_and_encodes_the_same(frontend, resources, tmp_path
     messages, options, _ = VECTORS[name]
     conversation = parse_conversation(messages, tools, TemplateOptions(**options))
     variables = template_variables(conversation)
-    expected = oracle.apply_chat_template(
-        variables.pop("messages"), tokenize=False, **variables
-    )
+    expected = oracle.apply_chat_template(variables.pop("messages"), tokenize=False, **variables)
     rendered = render(frontend, messages, tools, **options)
     assert rendered == expected
     assert frontend.tokenizer.encode(rendered) == oracle(expected)["input_ids"]

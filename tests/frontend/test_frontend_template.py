@@ -10,7 +10,8 @@ from ninfer.frontend import template_sandbox as sandbox
 from ninfer.request import TemplateOptions
 
 ENDLESS = {
-    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}"
+    "{% endfor %}{% endfor %}",
     "filtered loop": "{% for a in range(99999) if range(99999)|list|length < 0 %}{% endfor %}",
     "branching macro": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
     "{% endmacro %}{{ f(60) }}",
@@ -117,7 +118,8 @@ def test_language_that_published_templates_use():
         "{%- for a in items if a.n > 1 %}{% if a.n == 4 %}{% break %}{% endif %}\n"
         "{{- loop.index0 ~ ':' ~ a.n ~ ' ' }}{% endfor %}\n"
         "{{- items[::-1][0].n }} {{ items|map(attribute='n')|join(',') }}"
-        " {{ items|selectattr('n', 'equalto', 2)|list|length }} {{ {'b': '<é>', 'a': None}|tojson }}"
+        " {{ items|selectattr('n', 'equalto', 2)|list|length }}"
+        " {{ {'b': '<é>', 'a': None}|tojson }}"
         " {{ x is defined }} {{ 'a,b'.split(',')|last }} {{ 1.0 }} {{ true }} {{ y|default('d') }}"
     )
     items = [{"n": n} for n in (1, 2, 3, 4, 2)]
@@ -127,7 +129,7 @@ def test_language_that_published_templates_use():
 
 EFFORT_TEMPLATE = (
     "{% set effort = reasoning_effort if reasoning_effort is defined else 'xhigh' %}"
-    "{% if effort not in ['low', 'medium', 'xhigh'] %}{{ raise_exception('bad effort') }}{% endif %}"
+    "{% if effort not in ['low', 'medium', 'xhigh'] %}{{ raise_exception('bad') }}{% endif %}"
     "{{ effort }}: {{ messages[0].content }}"
 )
 
