@@ -82,7 +82,9 @@ def test_mutants(tmp_path):
 
 
 @pytest.mark.soak
-def test_many_mutants(tmp_path):
+def test_many_mutants(tmp_path, record_property):
+    record_property("count", SOAK_COUNT)
+    record_property("unit", "mutations")
     outcomes = try_mutants(tmp_path, SOAK_COUNT, seed=1)
     assert outcomes.total() == SOAK_COUNT
     assert outcomes["refused"] > SOAK_COUNT // 2
