@@ -36,15 +36,21 @@ def gather_rows(weight: Weight, ids: Tensor, dtype: torch.dtype) -> Tensor:
     Raises ValueError for a packed form whose scales are not stored by row.
     """
     if isinstance(weight, Tensor):
-        return weight[ids].to(dtype)
+        return weight.index_select(0, ids).to(dtype)
     shape = (ids.shape[0], weight.shape[1])
     if isinstance(weight, GroupedMatrix):
-        high = None if weight.high is None else weight.high[ids]
         return replace(
-            weight, shape=shape, base=weight.base[ids], high=high, scales=weight.scales[ids]
+            weight,
+            shape=shape,
+            base=weight.base.index_select(0, ids),
+            high=None if weight.high is None else weight.high.index_select(0, ids),
+            scales=weight.scales.index_select(0, ids),
         ).dequantise(dtype)
     if isinstance(weight, Fp8RowMatrix):
         return replace(
-            weight, shape=shape, codes=weight.codes[ids], scales=weight.scales[ids]
+            weight,
+            shape=shape,
+            codes=weight.codes.index_select(0, ids),
+            scales=weight.scales.index_select(0, ids),
         ).dequantise(dtype)
     raise ValueError(f"gather_rows: a table in {weight.format} cannot be read by row")

@@ -132,3 +132,11 @@ def test_large_scores_do_not_overflow():
     q, cache, rows = scene([4], [9], (2, 1), 16, "fp32", 64)
     got = paged_attention((q * 1e4).float(), cache, rows, scale=10.0)
     assert torch.isfinite(got).all()
+
+
+@pytest.mark.parametrize("page", [-1, 99])
+def test_page_outside_the_cache_is_an_error(page: int):
+    q, cache, rows = scene([1], [70], (2, 1), 16, "fp32", 64)
+    rows.page_table[0, 1] = page
+    with pytest.raises((IndexError, RuntimeError), match="out of range"):
+        paged_attention(q, cache, rows, scale=0.25)

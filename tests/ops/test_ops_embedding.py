@@ -44,3 +44,11 @@ def test_only_the_rows_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(type(table), "dequantise", spy)
     embed(IDS, table, dtype=torch.float32)
     assert seen == [(5, 100)]
+
+
+@pytest.mark.parametrize("form", [None, "Q5G64_F16S", "FP8_E4M3FN_ROW_BF16S"])
+@pytest.mark.parametrize("token", [-1, 40])
+def test_id_outside_the_table_is_an_error(form: str | None, token: int):
+    table = torch.randn(40, 64) if form is None else quantise(torch.randn(40, 64), form)
+    with pytest.raises((IndexError, RuntimeError), match="out of range"):
+        embed(torch.tensor([0, token]), table, dtype=torch.float32)

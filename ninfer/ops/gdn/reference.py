@@ -42,16 +42,19 @@ def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: 
     Shapes as in the contract -> [n, Hv, Dv] in the type of `matrix`.
     """
     heads = v.shape[1]
-    q, k = _spread(q, heads, matrix.dtype), _spread(k, heads, matrix.dtype)  # [n, Hv, Dk]
-    v, decay = v.to(matrix.dtype), g.exp()[..., None, None]
+    # Row vectors times the transposed matrix: torch's bmm is many times slower for columns.
+    q = _spread(q, heads, matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
+    k = _spread(k, heads, matrix.dtype).unsqueeze(2)
+    v = v.to(matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dv]
+    decay, beta = g.exp()[..., None, None], beta[..., None, None]
+    across = matrix.transpose(1, 2)
     out = torch.empty_like(v)
     for t in range(v.shape[0]):
         matrix.mul_(decay[t])
-        seen = torch.bmm(matrix, k[t].unsqueeze(2)).squeeze(2)  # [Hv, Dv]
-        error = (v[t] - seen).mul_(beta[t].unsqueeze(1))
-        matrix.baddbmm_(error.unsqueeze(2), k[t].unsqueeze(1))
-        out[t] = torch.bmm(matrix, q[t].unsqueeze(2)).squeeze(2)
-    return out.mul_(q.shape[2] ** -0.5)
+        error = (v[t] - torch.bmm(k[t], across)).mul_(beta[t])
+        matrix.baddbmm_(error.transpose(1, 2), k[t])
+        torch.bmm(q[t], across, out=out[t])
+    return out.squeeze(2).mul_(q.shape[3] ** -0.5)
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ def _by_row(scales: Tensor | None) -> Tensor | None:
 
 
 def _read(form: str, words: Tensor, scales: Tensor | None, index: Tensor) -> Tensor:
-    return kv.decode(form, words[index], None if scales is None else scales[index])
+    # Faster on a CPU than words[index], and an index of -1 is an error.
+    factors = None if scales is None else scales.index_select(0, index)
+    return kv.decode(form, words.index_select(0, index), factors)
 
 
 def _write(form: str, rows: Tensor, pages: Tensor, scales: Tensor | None, slots: Tensor) -> None:
