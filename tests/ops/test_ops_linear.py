@@ -74,3 +74,12 @@ def test_column_slices_are_read_in_place():
     wide = torch.randn(3, 50)
     weight = torch.randn(4, 20)
     torch.testing.assert_close(linear(wide[:, 10:30], weight), wide[:, 10:30].clone() @ weight.T)
+
+
+@pytest.mark.parametrize("form", [None, "Q4G64_F16S"])
+def test_a_row_is_the_same_alone_and_in_company(form: str | None):
+    weight = torch.randn(96, 64) if form is None else quantise(torch.randn(96, 64), form)
+    x = torch.randn(17, 64)
+    together = linear(x, weight)
+    for t in range(17):
+        torch.testing.assert_close(linear(x[t : t + 1], weight), together[t : t + 1])

@@ -113,31 +113,18 @@ def test_zero_weights_are_never_drawn():
 
 def test_rows_have_their_own_settings():
     logits = torch.tensor([LOGITS]).repeat(4, 1)
-    got = sample(
-        logits,
-        limit=5,
-        temperature=torch.tensor([0.0, 1.0, 1.0, 1.0]),
-        top_k=torch.tensor([0, 0, 2, 0]),
-        top_p=torch.tensor([1.0, 1.0, 1.0, 0.5]),
-        min_p=torch.zeros(4),
-        u=torch.full((4,), 1 - 2**-24),
-    )
-    assert got.tolist() == [1, 3, 2, 2]
-    for row, want in enumerate(got.tolist()):
-        assert (
-            int(
-                sample(
-                    logits[row : row + 1],
-                    limit=5,
-                    temperature=torch.tensor([0.0, 1.0, 1.0, 1.0])[row : row + 1],
-                    top_k=torch.tensor([0, 0, 2, 0])[row : row + 1],
-                    top_p=torch.tensor([1.0, 1.0, 1.0, 0.5])[row : row + 1],
-                    min_p=torch.zeros(1),
-                    u=torch.tensor([1 - 2**-24]),
-                )
-            )
-            == want
-        )
+    own = {
+        "temperature": torch.tensor([0.0, 1.0, 1.0, 1.0]),
+        "top_k": torch.tensor([0, 0, 2, 0]),
+        "top_p": torch.tensor([1.0, 1.0, 1.0, 0.5]),
+        "min_p": torch.zeros(4),
+        "u": torch.full((4,), 1 - 2**-24),
+    }
+    together = sample(logits, limit=5, **own)
+    assert together.tolist() == [1, 3, 2, 2]
+    for row in range(4):
+        alone = {name: setting[row : row + 1] for name, setting in own.items()}
+        assert sample(logits[row : row + 1], limit=5, **alone).item() == together[row]
 
 
 # Quantiles 0.999 of the chi-square law by degrees of freedom.
