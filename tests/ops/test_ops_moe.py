@@ -50,9 +50,14 @@ def swiglu(x: list[float], gate_up: list[list[float]], down: list[list[float]]) 
 
 
 def loops(
-    x: Tensor, weights: Tensor, ids: Tensor, gate_up: Tensor, down: Tensor, shared: SharedExpert,
+    x: Tensor,
+    weights: Tensor,
+    ids: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    shared: SharedExpert,
     score: Tensor,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Every expert of every row, one product at a time, from [E, 2I, D] and [E, D, I]."""
     assert isinstance(shared.gate_up, Tensor) and isinstance(shared.down, Tensor)
     out = []
