@@ -88,8 +88,14 @@ class ArtifactWriter:
     def __init__(
         self, path: str | os.PathLike[str], identity: Identity, specs: Iterable[Spec]
     ) -> None:
-        """Lay out the file. Raises DirectoryError for specs that the container cannot hold."""
+        """Lay out the file.
+
+        Raises DirectoryError for specs that the container cannot hold, ArtifactError for a path
+        that cannot name a file.
+        """
         self._path = Path(path)
+        if not self._path.name or self._path.is_dir():
+            raise ArtifactError(f"{self._path}: is a directory; name the file to write")
         self._partial = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.partial")
         self._directory = plan_directory(identity, specs)
         self._head = encode_header(encode_directory(self._directory))
@@ -129,8 +135,10 @@ class ArtifactWriter:
         assert self._file is None, "a writer writes one file"
         try:
             self._file = self._partial.open("xb")
-        except OSError as error:
-            raise ArtifactError(f"{self._path}: cannot be created: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            # ValueError: a path with a null character.
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ArtifactError(f"{self._path}: cannot be created: {reason}") from error
         try:
             self._put(self._head)
         except ArtifactError:
@@ -244,9 +252,10 @@ def _place(spec: Spec, cursor: int) -> Entry:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Make the rename itself survive a power cut, where the file system can promise that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

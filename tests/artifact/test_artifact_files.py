@@ -302,6 +302,11 @@ def test_specs_that_no_file_can_hold(tmp_path, specs, message):
 def test_unwritable_places_and_types(tmp_path):
     with pytest.raises(ArtifactError, match=r"a\.ninfer: cannot be created: No such file"):
         write_artifact(tmp_path / "none" / "a.ninfer", IDENTITY, SMALL_OBJECTS)
+    for place in (tmp_path, ""):
+        with pytest.raises(ArtifactError, match="is a directory; name the file to write"):
+            write_artifact(place, IDENTITY, SMALL_OBJECTS)
+    with pytest.raises(ArtifactError, match="cannot be created: embedded null"):
+        write_artifact(tmp_path / "a\0b", IDENTITY, SMALL_OBJECTS)
     with pytest.raises(DirectoryError, match=r"object 't': no format stores torch\.float64 words"):
         write_artifact(tmp_path / "a.ninfer", IDENTITY, [("t", torch.zeros(1).double())])
 
