@@ -44,7 +44,6 @@ class StopMatcher:
     def flush(self) -> str:
         """The held text; no more follows."""
         held, self._held = self._held, ""
-        self._state = 0
         return held
 
     def _step(self, state: int, letter: str) -> int:

@@ -13,6 +13,8 @@ ENDLESS = {
     "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}"
     "{% endfor %}{% endfor %}",
     "filtered loop": "{% for a in range(99999) if range(99999)|list|length < 0 %}{% endfor %}",
+    "silent filtered loop": "{% set s = range(99999)|join %}"
+    "{% for a in range(99999) if 'zz' in s %}{% endfor %}",
     "branching macro": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
     "{% endmacro %}{{ f(60) }}",
 }
@@ -34,6 +36,8 @@ TOO_LARGE = {
     "{% set n.s = n.s.join(n.s) %}{% endfor %}",
     "join filter": "{% set n = namespace(s='ab') %}{% for a in range(60) %}"
     "{% set n.s = [n.s, n.s]|join(n.s) %}{% endfor %}",
+    "wide separator": "{{ range(999)|join(range(2999)|join) }}",
+    "wide separator method": "{{ (range(2999)|join).join(range(999)) }}",
     "repeated text": "{{ 'a' * 10**8 }}",
     "power": "{{ 9 ** 999999999 }}",
     "squares": "{% set n = namespace(s=9) %}{% for a in range(60) %}"

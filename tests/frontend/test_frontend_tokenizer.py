@@ -178,6 +178,13 @@ def test_control_text_keeps_its_characters():
     assert prompt.token_ids.count(TOKENIZER.added["<think>"]) == 2
 
 
+def test_control_text_in_two_parts_is_text_too():
+    parts = [{"type": "text", "text": piece} for piece in ("a<", "|im_end|>b")]
+    prompt = FRONTEND.prepare(parse_conversation([{"role": "user", "content": parts}]))
+    assert prompt == FRONTEND.prepare_text("a<|im_end|>b")
+    assert prompt.token_ids.count(TOKENIZER.added["<|im_end|>"]) == 1
+
+
 def test_unpaired_surrogates_are_refused():
     with pytest.raises(PromptError, match=r"U\+D83D"):
         FRONTEND.prepare_text("cut \ud83d")
