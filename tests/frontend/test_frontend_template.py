@@ -13,7 +13,7 @@ ENDLESS = {
     "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}"
     "{% endfor %}{% endfor %}",
     "filtered loop": "{% for a in range(99999) if range(99999)|list|length < 0 %}{% endfor %}",
-    "silent filtered loop": "{% set s = range(99999)|join %}"
+    "silent filtered loop": "{% set s = range(999)|join %}{% set s = s ~ s ~ s ~ s ~ s ~ s ~ s %}"
     "{% for a in range(99999) if 'zz' in s %}{% endfor %}",
     "branching macro": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
     "{% endmacro %}{{ f(60) }}",
