@@ -3,6 +3,8 @@ tree."""
 
 import argparse
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,25 @@ def test_soak_page_states_counts_and_failures(tmp_path: Path):
     junit.write_text("<testsuites/>")
     assert soak_report.main([str(junit), str(tmp_path / "none.md")]) == 1
     assert not (tmp_path / "none.md").exists()
+
+
+SOAK_TEST = """
+import pytest
+
+@pytest.mark.soak
+def test_many(record_property):
+    record_property("count", 70)
+    record_property("unit", "rounds")
+"""
+
+
+def test_count_of_a_soak_test_reaches_the_page(tmp_path: Path):
+    """With the settings of this repository, in a run of its own as `make soak` makes it."""
+    (tmp_path / "test_many.py").write_text(SOAK_TEST)
+    junit = tmp_path / "soak.xml"
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-m", "soak"]
+    command += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", f"--junitxml={junit}"]
+    done = subprocess.run([*command, tmp_path], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    (outcome,) = soak_report.outcomes(junit.read_text())
+    assert (outcome.count, outcome.unit, outcome.passed) == (70, "rounds", True)
