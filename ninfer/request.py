@@ -72,7 +72,7 @@ class SamplingParams:
     """How the next token is drawn. Temperature 0 is greedy: best logit, lowest id on ties.
 
     `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Penalties count generated tokens
-    only. Source of order and formulas: docs/sampling.md.
+    only. The order of the cuts and their formulas stand in the contract of `ops.candidates`.
     """
 
     temperature: float = 0.0

@@ -202,7 +202,7 @@ def model_config_from_fields(values: Mapping[str, Any]) -> ModelConfig:
     if not isinstance(mtp, bool):
         raise ConfigError(f"config.mtp must be true or false, not {mtp!r}")
     config = ModelConfig(
-        text=text_config_from_fields(fields.section("text_config")),
+        text=_text_config(fields.section("text_config")),
         mtp=mtp,
         draft_head_rows=fields.integer("draft_head_rows") if values.get("draft_head_rows") else 0,
         vision=_vision(fields.section("vision_config")) if fields.has("vision_config") else None,
@@ -212,7 +212,7 @@ def model_config_from_fields(values: Mapping[str, Any]) -> ModelConfig:
     return config
 
 
-def text_config_from_fields(fields: _Fields) -> TextConfig:
+def _text_config(fields: _Fields) -> TextConfig:
     """Read the decoder's sizes. Raises ConfigError naming the field."""
     moe = _moe(fields) if fields.has("num_experts") else None
     vocab_rows = fields.integer("vocab_size")
