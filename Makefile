@@ -51,7 +51,8 @@ demo: $(VENV)/runtime
 	@mkdir -p build
 	$(BIN)/ninfer synth --like qwen3.6-27b --scale tiny -o $(DEMO)
 	$(BIN)/ninfer describe $(DEMO)
-	$(BIN)/ninfer run $(DEMO) --prompt "What is a state slot?" --max-new 32 --seed 1
+	$(BIN)/ninfer run $(DEMO) --no-thinking \
+	  --prompt "What is a state slot?" --max-new 32 --seed 1
 
 test: install
 	$(PYTEST) -n 2

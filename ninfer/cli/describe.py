@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ninfer.artifact import describe, open_artifact
+from ninfer.artifact import describe, read_header
 from ninfer.cli.arguments import Parser, parse
 
 
@@ -19,8 +19,7 @@ def build_parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Print the table or the JSON object."""
     namespace = parse(build_parser(), argv)
-    with open_artifact(namespace.artifact) as artifact:
-        summary = describe(artifact)
+    summary = describe(read_header(namespace.artifact))
     if namespace.json:
         print(json.dumps(summary.as_dict(), ensure_ascii=False))
     else:

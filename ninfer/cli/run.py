@@ -13,6 +13,7 @@ from ninfer.engine.options import (
     check_engine,
     check_generation,
     check_run,
+    template_options,
 )
 from ninfer.errors import PromptError
 from ninfer.log import configure
@@ -46,12 +47,9 @@ def main(argv: Sequence[str]) -> int:
     # Importing torch takes a second; options are checked before.
     from ninfer.engine import Engine
     from ninfer.frontend import parse_conversation
-    from ninfer.request import GenerationResult, TemplateOptions
+    from ninfer.request import GenerationResult
 
-    template = TemplateOptions(
-        enable_thinking=generation.thinking, reasoning_effort=generation.reasoning_effort
-    )
-    conversation = parse_conversation(values, tools, template)
+    conversation = parse_conversation(values, tools, template_options(generation))
     with byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
     prompt = engine.prepare(conversation)

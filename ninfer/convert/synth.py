@@ -125,7 +125,7 @@ class _RandomValues:
         if leaf == "a_log":
             # Decay rates between a few tokens and a few hundred.
             return noise.mul(1.5).sub(2.0)
-        if leaf == "norm" and "/gdn/" in name or leaf == "weight":
+        if (leaf == "norm" and "/gdn/" in name) or leaf == "weight":
             return noise.mul(0.1).add(1.0)
         if len(spec.shape) == 1:
             return noise.mul(0.1)

@@ -10,6 +10,7 @@ from ninfer.engine.options import (
     GenerationOptions,
     check_engine,
     check_generation,
+    thinks,
 )
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import resolve_residency, resolve_runtime
@@ -85,7 +86,7 @@ class Engine:
 
     def sampling_params(self, options: GenerationOptions) -> SamplingParams:
         """The preset of the mode, overridden by the options that were given."""
-        params = sampling_preset(self._model.config, thinking=options.thinking)
+        params = sampling_preset(self._model.config, thinking=thinks(options))
         names = (
             "temperature",
             "top_p",
@@ -132,11 +133,10 @@ class Engine:
             if not ids:
                 first = time.perf_counter()
             ids.append(token)
+            yield from parser.feed((token,))
             if token in stop_ids:
                 reason = FinishReason.STOP_TOKEN
-                break
-            yield from parser.feed((token,))
-            if parser.stop_match is not None:
+            if token in stop_ids or parser.stop_match is not None:
                 break
         yield from parser.finish()
         if parser.stop_match is not None:

@@ -7,6 +7,7 @@ from typing import Final
 from ninfer.errors import UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, flag_of, option, refuse_later
+from ninfer.request import TemplateOptions
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
 # What holds for sampling values that are not given.
@@ -119,6 +120,17 @@ class RunOptions:
     )
     print_token_ids: bool = option(False, "also print the generated token ids to stderr")
     log_level: str = option("info", "least severe log line to print", choices=LEVELS)
+
+
+def thinks(options: GenerationOptions) -> bool:
+    """Whether the model is to think first; the effort `none` is thinking off by another name."""
+    return options.thinking and options.reasoning_effort != "none"
+
+
+def template_options(options: GenerationOptions) -> TemplateOptions:
+    """What a generation's options ask of the chat template."""
+    effort = options.reasoning_effort if thinks(options) else None
+    return TemplateOptions(enable_thinking=thinks(options), reasoning_effort=effort)
 
 
 _RANGES: Final = {

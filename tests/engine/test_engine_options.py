@@ -14,6 +14,7 @@ from ninfer.engine.options import (
     check_engine,
     check_generation,
     check_run,
+    template_options,
 )
 from ninfer.engine.residency import Residency
 from ninfer.engine.resolve import parameter_count, resolve_device, resolve_runtime
@@ -108,6 +109,24 @@ def test_a_bad_generation_value_is_named(change: dict[str, Any], message: str) -
     """E11: a temperature of NaN, infinity or below zero never reaches the sampler."""
     with pytest.raises(UsageError, match=message):
         check_generation(replace(GenerationOptions(), **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "thinking", "effort"),
+    [
+        ({}, True, None),
+        ({"thinking": False}, False, None),
+        ({"reasoning_effort": "low"}, True, "low"),
+        ({"reasoning_effort": "none"}, False, None),
+        ({"thinking": False, "reasoning_effort": "low"}, False, None),
+    ],
+)
+def test_effort_none_is_thinking_off(
+    change: dict[str, Any], thinking: bool, effort: str | None
+) -> None:
+    """B7: asking for no effort works instead of being ignored."""
+    template = template_options(replace(GenerationOptions(), **change))
+    assert (template.enable_thinking, template.reasoning_effort) == (thinking, effort)
 
 
 def test_exactly_one_source_of_messages() -> None:
