@@ -1,11 +1,13 @@
-"""Frozen sizes of a model: text, mixture of experts, MTP, vision and DFlash parts."""
+"""Frozen sizes of a model: text, mixture of experts, MTP, vision and drafter parts."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ninfer.errors import ConfigError
+
+GENERATIONS: Final = ("qwen3.6", "qwen3.8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +144,38 @@ class DflashConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Dflash2Config:
+    """The DFlash2 block drafter: all layers slide, short dynamic convolutions, a selector."""
+
+    layers: int
+    mlp_width: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    target_layers: tuple[int, ...]
+    window: int
+    mask_id: int
+    conv_taps: int
+    conv_group: int
+    selector_rank: int
+    selector_top_k: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Everything that fixes shapes. `draft_head_rows` is 0 when there is no indexed draft head."""
+    """Everything that fixes shapes. `draft_head_rows` is 0 when there is no indexed draft head.
+
+    `generation` is the release that the checkpoint belongs to. Shapes do not depend on it; the
+    numeric formats of its published files do.
+    """
 
     text: TextConfig
     mtp: bool
     draft_head_rows: int
     vision: VisionConfig | None = None
     dflash: DflashConfig | None = None
+    dflash2: Dflash2Config | None = None
+    generation: str = GENERATIONS[0]
 
 
 class _Fields:
@@ -194,19 +220,28 @@ class _Fields:
 def model_config_from_fields(values: Mapping[str, Any]) -> ModelConfig:
     """Read a configuration with Hugging Face field names; no dimension has a default.
 
-    Members: `text_config` (required), `vision_config`, `dflash_config` (optional), `mtp` (bool),
-    `draft_head_rows` (0 or the number of rows). Raises ConfigError naming the field.
+    Members: `text_config` (required), `vision_config`, `dflash_config`, `dflash2_config`
+    (optional), `mtp` (bool), `draft_head_rows` (0 or the number of rows), `generation` (one of
+    GENERATIONS, the first when it is not given). Raises ConfigError naming the field.
     """
     fields = _Fields(values, "config")
     mtp = values.get("mtp", False)
     if not isinstance(mtp, bool):
         raise ConfigError(f"config.mtp must be true or false, not {mtp!r}")
+    generation = values.get("generation", GENERATIONS[0])
+    if generation not in GENERATIONS:
+        known = ", ".join(GENERATIONS)
+        raise ConfigError(f"config.generation must be one of {known}, not {generation!r}")
     config = ModelConfig(
         text=_text_config(fields.section("text_config")),
         mtp=mtp,
         draft_head_rows=fields.integer("draft_head_rows") if values.get("draft_head_rows") else 0,
         vision=_vision(fields.section("vision_config")) if fields.has("vision_config") else None,
         dflash=_dflash(fields.section("dflash_config")) if fields.has("dflash_config") else None,
+        dflash2=(
+            _dflash2(fields.section("dflash2_config")) if fields.has("dflash2_config") else None
+        ),
+        generation=generation,
     )
     check_config(config)
     return config
@@ -287,9 +322,27 @@ def _dflash(fields: _Fields) -> DflashConfig:
     )
 
 
+def _dflash2(fields: _Fields) -> Dflash2Config:
+    return Dflash2Config(
+        layers=fields.integer("num_hidden_layers"),
+        mlp_width=fields.integer("intermediate_size"),
+        query_heads=fields.integer("num_attention_heads"),
+        kv_heads=fields.integer("num_key_value_heads"),
+        head_dim=fields.integer("head_dim"),
+        target_layers=fields.integers("target_layer_ids"),
+        window=fields.integer("sliding_window"),
+        mask_id=fields.integer("mask_token_id"),
+        conv_taps=fields.integer("conv_kernel_size"),
+        conv_group=fields.integer("conv_group_size"),
+        selector_rank=fields.integer("selector_rank"),
+        selector_top_k=fields.integer("selector_top_k"),
+    )
+
+
 def check_config(config: ModelConfig) -> None:
     """Refuse sizes that contradict each other. Raises ConfigError naming both values."""
     text, attention, gdn = config.text, config.text.attention, config.text.gdn
+    group = config.dflash2.conv_group if config.dflash2 else 1
     rules = [
         (attention.query_heads % attention.kv_heads == 0, "num_attention_heads", "kv heads"),
         (gdn.value_heads % gdn.key_heads == 0, "linear_num_value_heads", "key heads"),
@@ -300,6 +353,7 @@ def check_config(config: ModelConfig) -> None:
         (text.moe is None or text.moe.top_k <= text.moe.experts, "num_experts_per_tok", "experts"),
         (text.attention_interval <= text.layers, "full_attention_interval", "num_hidden_layers"),
         (config.vision is None or config.vision.output == text.hidden, "out_hidden_size", "hidden"),
+        (text.hidden % group == 0, "hidden_size", "conv_group_size"),
     ]
     for holds, name, against in rules:
         if not holds:

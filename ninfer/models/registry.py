@@ -9,14 +9,17 @@ from ninfer.models.config import ModelConfig, model_config_from_fields
 from ninfer.models.inventory import ObjectSpec, ResourceSpec
 from ninfer.models.qwen3_6.inventory import inventory
 from ninfer.models.qwen3_6.recipe import recipe_for
-from ninfer.models.qwen3_6.sizes import DENSE_27B, MOE_35B
+from ninfer.models.qwen3_6.sizes import DENSE_27B, DENSE_38_27B, MOE_35B
 
 # A v2 directory has no place for sizes, so an artifact of any other geometry carries this resource.
 CONFIG_RESOURCE: Final = "model/config.json"
 
 REGISTERED: Final[Mapping[tuple[str, str], ModelConfig]] = {
     ("qwen3.6-27b", "groupwise-int"): DENSE_27B,
+    ("qwen3.6-27b", "nvfp4"): DENSE_27B,
     ("qwen3.6-35b-a3b", "groupwise-int"): MOE_35B,
+    ("qwen3.8-27b", "groupwise-int"): DENSE_38_27B,
+    ("qwen3.8-27b", "nvfp4"): DENSE_38_27B,
 }
 
 

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ninfer.models.config import DflashConfig, ModelConfig, MoeSizes, TextConfig, VisionConfig
+from ninfer.models.config import (
+    Dflash2Config,
+    DflashConfig,
+    ModelConfig,
+    MoeSizes,
+    TextConfig,
+    VisionConfig,
+)
 from ninfer.models.inventory import ObjectSpec, ResourceSpec, TensorSpec
 from ninfer.models.qwen3_6.recipe import Parent, Recipe, attention_rows, gdn_rows
 
@@ -17,6 +24,9 @@ FRONTEND_RESOURCES = (
 
 # Drafters and the vision merger are kept at eight bits in every published recipe.
 W8 = "W8G32_F16S"
+
+# Ends the name of the scalar that an NVFP4 matrix has beside it: the divisor of its input.
+DIVISOR = "input_scale_divisor"
 
 
 def inventory(config: ModelConfig, recipe: Recipe) -> list[ObjectSpec]:
@@ -40,6 +50,8 @@ def inventory(config: ModelConfig, recipe: Recipe) -> list[ObjectSpec]:
         specs.extend(_vision(config.vision))
     if config.dflash:
         specs.extend(_dflash(config.dflash, text.hidden))
+    if config.dflash2:
+        specs.extend(_dflash2(config.dflash2, text))
     return specs
 
 
@@ -47,54 +59,69 @@ def _norm(name: str, width: int) -> TensorSpec:
     return TensorSpec(name, (width,), "BF16")
 
 
+def _matrix(name: str, shape: tuple[int, int], fmt: str, site: str) -> Iterator[TensorSpec]:
+    """A matrix of the text model and, when it is NVFP4, the divisor of its input at `site`."""
+    yield TensorSpec(name, shape, fmt)
+    if fmt == "NVFP4":
+        yield TensorSpec(f"{site}/{DIVISOR}", (), "FP32")
+
+
 def _parents(
     prefix: str, parents: Sequence[Parent], rows: Mapping[str, int], columns: int
 ) -> Iterator[TensorSpec]:
     for parent in parents:
         height = sum(rows[part] for part in parent.parts)
-        yield TensorSpec(f"{prefix}/{parent.name}", (height, columns), parent.format)
+        name, site = f"{prefix}/{parent.name}", f"{prefix}/input_projection"
+        yield from _matrix(name, (height, columns), parent.format, site)
 
 
 def _text_layer(text: TextConfig, recipe: Recipe, layer: int) -> Iterator[ObjectSpec]:
     prefix = f"text/layers/{layer}"
     yield _norm(f"{prefix}/input_norm", text.hidden)
     if text.is_attention(layer):
-        yield from _attention(f"{prefix}/attention", text, recipe.attention)
-        yield _attention_output(f"{prefix}/attention", text, recipe.attention_output)
+        output = recipe.format_of("attention_output", layer)
+        parents = recipe.parents("attention", layer)
+        yield from _attention(f"{prefix}/attention", text, parents, output)
     else:
-        yield from _gdn(f"{prefix}/gdn", text, recipe)
+        yield from _gdn(f"{prefix}/gdn", text, recipe, layer)
     yield _norm(f"{prefix}/post_attention_norm", text.hidden)
     if text.moe:
-        down = recipe.routed_down_format(layer)
-        yield from _moe(f"{prefix}/moe", text.moe, text.hidden, (recipe.routed_gate_up, down))
+        formats = (
+            recipe.format_of("routed_gate_up", layer),
+            recipe.format_of("routed_down", layer),
+        )
+        yield from _moe(f"{prefix}/moe", text.moe, text.hidden, formats)
     else:
-        yield from _mlp(f"{prefix}/mlp", text, (recipe.mlp_gate_up, recipe.mlp_down))
+        formats = (recipe.format_of("mlp_gate_up", layer), recipe.format_of("mlp_down", layer))
+        yield from _mlp(f"{prefix}/mlp", text, formats)
 
 
-def _attention(prefix: str, text: TextConfig, parents: Sequence[Parent]) -> Iterator[TensorSpec]:
+def _attention(
+    prefix: str, text: TextConfig, parents: Sequence[Parent], output: str
+) -> Iterator[TensorSpec]:
     yield from _parents(prefix, parents, attention_rows(text.attention), text.hidden)
     yield _norm(f"{prefix}/query_norm", text.attention.head_dim)
     yield _norm(f"{prefix}/key_norm", text.attention.head_dim)
+    shape = (text.hidden, text.attention.query_width)
+    yield from _matrix(f"{prefix}/output", shape, output, f"{prefix}/output_projection")
 
 
-def _attention_output(prefix: str, text: TextConfig, fmt: str) -> TensorSpec:
-    return TensorSpec(f"{prefix}/output", (text.hidden, text.attention.query_width), fmt)
-
-
-def _gdn(prefix: str, text: TextConfig, recipe: Recipe) -> Iterator[TensorSpec]:
+def _gdn(prefix: str, text: TextConfig, recipe: Recipe, layer: int) -> Iterator[TensorSpec]:
     sizes, rows = text.gdn, gdn_rows(text.gdn)
     yield TensorSpec(f"{prefix}/a_log", (sizes.value_heads,), "FP32")
     yield TensorSpec(f"{prefix}/dt_bias", (sizes.value_heads,), "FP32")
     yield TensorSpec(f"{prefix}/convolution", (sizes.conv_width, sizes.conv_channels), "BF16")
-    yield from _parents(prefix, recipe.gdn_gates, rows, text.hidden)
-    yield from _parents(prefix, recipe.gdn, rows, text.hidden)
+    yield from _parents(prefix, recipe.parents("gdn_gates", layer), rows, text.hidden)
+    yield from _parents(prefix, recipe.parents("gdn", layer), rows, text.hidden)
     yield _norm(f"{prefix}/norm", sizes.value_dim)
-    yield TensorSpec(f"{prefix}/output", (text.hidden, sizes.value_width), recipe.gdn_output)
+    shape, output = (text.hidden, sizes.value_width), recipe.format_of("gdn_output", layer)
+    yield from _matrix(f"{prefix}/output", shape, output, f"{prefix}/output_projection")
 
 
 def _mlp(prefix: str, text: TextConfig, formats: tuple[str, str]) -> Iterator[TensorSpec]:
-    yield TensorSpec(f"{prefix}/gate_up", (2 * text.mlp_width, text.hidden), formats[0])
-    yield TensorSpec(f"{prefix}/down", (text.hidden, text.mlp_width), formats[1])
+    gate_up, down = (2 * text.mlp_width, text.hidden), (text.hidden, text.mlp_width)
+    yield from _matrix(f"{prefix}/gate_up", gate_up, formats[0], f"{prefix}/gate_up_projection")
+    yield from _matrix(f"{prefix}/down", down, formats[1], f"{prefix}/down_projection")
 
 
 def _moe(prefix: str, moe: MoeSizes, hidden: int, formats: tuple[str, str]) -> Iterator[TensorSpec]:
@@ -112,8 +139,7 @@ def _mtp(text: TextConfig) -> Iterator[TensorSpec]:
     yield _norm("mtp/hidden_norm", text.hidden)
     yield _norm("mtp/layer/input_norm", text.hidden)
     fused = Parent("query_key_gate_value", ("query", "key", "gate", "value"), W8)
-    yield from _attention("mtp/layer/attention", text, (fused,))
-    yield _attention_output("mtp/layer/attention", text, W8)
+    yield from _attention("mtp/layer/attention", text, (fused,), W8)
     yield _norm("mtp/layer/post_attention_norm", text.hidden)
     if text.moe:
         yield from _moe("mtp/layer/moe", text.moe, text.hidden, (W8, W8))
@@ -171,3 +197,36 @@ def _dflash(dflash: DflashConfig, hidden: int) -> Iterator[TensorSpec]:
         yield TensorSpec(f"{prefix}/mlp/gate_up", (2 * dflash.mlp_width, hidden), W8)
         yield TensorSpec(f"{prefix}/mlp/down", (hidden, dflash.mlp_width), W8)
     yield _norm("dflash/final_norm", hidden)
+
+
+def _dflash2(drafter: Dflash2Config, text: TextConfig) -> Iterator[TensorSpec]:
+    query, kv = drafter.query_heads * drafter.head_dim, drafter.kv_heads * drafter.head_dim
+    hidden, rank = text.hidden, drafter.selector_rank
+    features = len(drafter.target_layers) * hidden
+    yield TensorSpec("dflash2/feature_projection", (hidden, features), W8)
+    yield _norm("dflash2/context_norm", hidden)
+    for layer in range(drafter.layers):
+        prefix = f"dflash2/layers/{layer}"
+        yield _norm(f"{prefix}/input_norm", hidden)
+        yield from _dynamic_conv(f"{prefix}/attention_conv", drafter, hidden)
+        yield TensorSpec(f"{prefix}/attention/query_key_value", (query + 2 * kv, hidden), W8)
+        yield _norm(f"{prefix}/attention/query_norm", drafter.head_dim)
+        yield _norm(f"{prefix}/attention/key_norm", drafter.head_dim)
+        yield TensorSpec(f"{prefix}/attention/output", (hidden, query), W8)
+        yield _norm(f"{prefix}/post_attention_norm", hidden)
+        yield from _dynamic_conv(f"{prefix}/mlp_conv", drafter, hidden)
+        yield TensorSpec(f"{prefix}/mlp/gate_up", (2 * drafter.mlp_width, hidden), W8)
+        yield TensorSpec(f"{prefix}/mlp/down", (hidden, drafter.mlp_width), W8)
+    yield _norm("dflash2/final_norm", hidden)
+    selector = "dflash2/candidate_selector"
+    yield TensorSpec(f"{selector}/hidden_projection", (rank, hidden), "BF16")
+    yield TensorSpec(f"{selector}/predecessor_codebook", (text.vocab_rows, rank), "BF16")
+    yield TensorSpec(f"{selector}/successor_codebook", (text.vocab_rows, rank), "BF16")
+
+
+def _dynamic_conv(prefix: str, drafter: Dflash2Config, hidden: int) -> Iterator[TensorSpec]:
+    """Two convolutions, one on each side of a mixer: fixed kernels and rows that adjust them."""
+    kernels = (2, drafter.conv_taps)
+    rows = kernels[0] * kernels[1] * (hidden // drafter.conv_group)
+    yield TensorSpec(f"{prefix}/base_kernel", (*kernels, hidden), "BF16")
+    yield TensorSpec(f"{prefix}/kernel_projection", (rows, hidden), "BF16")

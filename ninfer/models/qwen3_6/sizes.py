@@ -1,9 +1,11 @@
-"""The registered Qwen3.6 checkpoints as data: dense 27B and sparse 35B-A3B."""
+"""The registered checkpoints as data: dense Qwen3.6 and Qwen3.8 27B, sparse Qwen3.6 35B-A3B."""
 
+from dataclasses import replace
 from typing import Final
 
 from ninfer.models.config import (
     AttentionSizes,
+    Dflash2Config,
     DflashConfig,
     GdnSizes,
     ModelConfig,
@@ -49,6 +51,24 @@ DENSE_27B: Final = ModelConfig(
     mtp=True,
     draft_head_rows=DRAFT_HEAD_ROWS,
     vision=_vision(5120),
+)
+
+DENSE_38_27B: Final = replace(DENSE_27B, generation="qwen3.8")
+
+# The drafter of Qwen3.8-27B; container v2 files were published without it.
+DFLASH2_27B: Final = Dflash2Config(
+    layers=5,
+    mlp_width=17_408,
+    query_heads=32,
+    kv_heads=8,
+    head_dim=128,
+    target_layers=(5, 19, 33, 47, 61),
+    window=2048,
+    mask_id=248_070,
+    conv_taps=2,
+    conv_group=16,
+    selector_rank=256,
+    selector_top_k=16,
 )
 
 MOE_35B: Final = ModelConfig(
