@@ -15,6 +15,7 @@ from ninfer.artifact import ArtifactWriter
 from ninfer.artifact.directory import Identity
 from ninfer.artifact.writer import ResourceSpec, Spec, TensorSpec
 from ninfer.convert.byte_tokenizer import build_tokenizer
+from ninfer.convert.config_resource import config_document
 from ninfer.convert.geometry import small_config_fields
 from ninfer.formats import PackedMatrix, quantise, to_direct
 from ninfer.formats.registry import numeric_format
@@ -94,9 +95,7 @@ def _resources(
     resources = build_tokenizer(config.text.addressable)
     for name, content in _PREPROCESSORS.items():
         resources[name] = json.dumps(content, indent=2).encode()
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in resources.items()}
-    document = {"model_id": identity.model_id, **fields, "frontend_sha256": digests}
-    return {**resources, CONFIG_RESOURCE: json.dumps(document, indent=2).encode()}
+    return {**resources, CONFIG_RESOURCE: config_document(identity, fields, resources)}
 
 
 def _stored(values: Tensor, spec: ModelTensor) -> Tensor | PackedMatrix:
