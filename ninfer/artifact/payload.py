@@ -56,7 +56,7 @@ def object_pieces(entry: TensorEntry, value: Tensor | PackedMatrix) -> Iterator[
     """
     _check_value(entry, value)
     end = 0
-    for plane, words in zip(_planes(entry), _stored(value), strict=True):
+    for plane, words in zip(_planes(entry), plane_words(value), strict=True):
         if words is None:
             continue
         yield bytes(plane.offset - end)
@@ -100,8 +100,11 @@ def _check_value(entry: TensorEntry, value: Tensor | PackedMatrix) -> None:
         )
 
 
-def _stored(value: Tensor | PackedMatrix) -> list[memoryview | bytes | None]:
-    """Plane contents in file order; None for a plane that the format does not have."""
+def plane_words(value: Tensor | PackedMatrix) -> list[memoryview | bytes | None]:
+    """Words of each plane of a whole object or of some of its rows, in file order.
+
+    None stands for a plane that the format does not have.
+    """
     match value:
         case GroupedMatrix():
             return [
