@@ -1,7 +1,9 @@
 """Every op: the only import of ops that models and the runtime write, besides their views."""
 
 from ninfer.ops.attention import paged_attention
+from ninfer.ops.block_attention import block_attention
 from ninfer.ops.conv import causal_conv_silu
+from ninfer.ops.dynamic_conv import dynamic_conv
 from ninfer.ops.elementwise import add, sigmoid_mul, silu_mul
 from ninfer.ops.embedding import embed
 from ninfer.ops.gdn import gated_delta_rule, gdn_gating
@@ -20,6 +22,7 @@ from ninfer.ops.sampling import (
     sample,
 )
 from ninfer.ops.sampling.uniform import Purpose, uniform, uniform_bits
+from ninfer.ops.selector import edge_scores, indexed_argmax, indexed_top, tempered_softmax
 from ninfer.ops.tensors import (
     Candidates,
     ExpertWeights,
@@ -40,14 +43,19 @@ __all__ = [
     "add",
     "add_rmsnorm",
     "argmax",
+    "block_attention",
     "candidates",
     "causal_conv_silu",
     "draw",
+    "dynamic_conv",
+    "edge_scores",
     "embed",
     "finite_rows",
     "gated_delta_rule",
     "gated_rmsnorm",
     "gdn_gating",
+    "indexed_argmax",
+    "indexed_top",
     "l2norm",
     "linear",
     "linear_add",
@@ -63,6 +71,7 @@ __all__ = [
     "sigmoid_mul",
     "silu_mul",
     "sparse_moe",
+    "tempered_softmax",
     "uniform",
     "uniform_bits",
     "write_kv",

@@ -3,8 +3,10 @@
 from typing import Final
 
 from ninfer.ops.attention.cases import CASES as ATTENTION
+from ninfer.ops.block_attention.cases import CASES as BLOCK_ATTENTION
 from ninfer.ops.case import Case
 from ninfer.ops.conv.cases import CASES as CONV
+from ninfer.ops.dynamic_conv.cases import CASES as DYNAMIC_CONV
 from ninfer.ops.elementwise.cases import CASES as ELEMENTWISE
 from ninfer.ops.embedding.cases import CASES as EMBEDDING
 from ninfer.ops.gdn.cases import CASES as GDN
@@ -14,6 +16,7 @@ from ninfer.ops.moe.cases import CASES as MOE
 from ninfer.ops.norm.cases import CASES as NORM
 from ninfer.ops.rope.cases import CASES as ROPE
 from ninfer.ops.sampling.cases import CASES as SAMPLING
+from ninfer.ops.selector.cases import CASES as SELECTOR
 
 ALL_CASES: Final[tuple[Case, ...]] = (
     *NORM,
@@ -23,8 +26,11 @@ ALL_CASES: Final[tuple[Case, ...]] = (
     *LINEAR,
     *KV_CACHE,
     *ATTENTION,
+    *BLOCK_ATTENTION,
     *CONV,
+    *DYNAMIC_CONV,
     *GDN,
     *MOE,
     *SAMPLING,
+    *SELECTOR,
 )

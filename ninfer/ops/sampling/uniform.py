@@ -14,6 +14,7 @@ class Purpose(IntEnum):
     ACCEPT = 2
     CORRECTION = 3
     BONUS = 4
+    PROPOSAL = 5
 
 
 def uniform_bits(seed: int, position: int, purpose: int, sub: int = 0) -> int:
