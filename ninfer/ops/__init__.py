@@ -5,7 +5,7 @@ from ninfer.ops.block_attention import block_attention
 from ninfer.ops.conv import causal_conv_silu
 from ninfer.ops.dynamic_conv import dynamic_conv
 from ninfer.ops.elementwise import add, sigmoid_mul, silu_mul
-from ninfer.ops.embedding import embed
+from ninfer.ops.embedding import embed, scatter_rows
 from ninfer.ops.gdn import gated_delta_rule, gdn_gating
 from ninfer.ops.kv_cache import read_kv, write_kv
 from ninfer.ops.linear import linear, linear_add, linear_swiglu
@@ -31,6 +31,13 @@ from ninfer.ops.tensors import (
     SharedExpert,
     Weight,
 )
+from ninfer.ops.vision import (
+    grid_positions,
+    layer_norm,
+    linear_bias,
+    rope_2d,
+    slice_attention,
+)
 
 __all__ = [
     "Candidates",
@@ -54,11 +61,14 @@ __all__ = [
     "gated_delta_rule",
     "gated_rmsnorm",
     "gdn_gating",
+    "grid_positions",
     "indexed_argmax",
     "indexed_top",
     "l2norm",
+    "layer_norm",
     "linear",
     "linear_add",
+    "linear_bias",
     "linear_swiglu",
     "logprobs",
     "mrope",
@@ -66,10 +76,13 @@ __all__ = [
     "penalise",
     "read_kv",
     "rmsnorm",
+    "rope_2d",
     "route_topk",
     "sample",
+    "scatter_rows",
     "sigmoid_mul",
     "silu_mul",
+    "slice_attention",
     "sparse_moe",
     "tempered_softmax",
     "uniform",

@@ -17,6 +17,7 @@ from ninfer.ops.norm.cases import CASES as NORM
 from ninfer.ops.rope.cases import CASES as ROPE
 from ninfer.ops.sampling.cases import CASES as SAMPLING
 from ninfer.ops.selector.cases import CASES as SELECTOR
+from ninfer.ops.vision.cases import CASES as VISION
 
 ALL_CASES: Final[tuple[Case, ...]] = (
     *NORM,
@@ -32,5 +33,6 @@ ALL_CASES: Final[tuple[Case, ...]] = (
     *GDN,
     *MOE,
     *SAMPLING,
+    *VISION,
     *SELECTOR,
 )

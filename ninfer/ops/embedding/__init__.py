@@ -1,4 +1,4 @@
-"""Contract of the embedding lookup."""
+"""Contract of the embedding lookup, and of rows that stand in for looked-up ones."""
 
 from typing import Final
 
@@ -11,6 +11,7 @@ from ninfer.ops.embedding import reference
 from ninfer.ops.tensors import Weight
 
 _EMBED: Final = Route(reference.embed)
+_SCATTER_ROWS: Final = Route(reference.scatter_rows)
 
 
 def embed(ids: Tensor, table: Weight, *, dtype: torch.dtype) -> Tensor:
@@ -23,3 +24,17 @@ def embed(ids: Tensor, table: Weight, *, dtype: torch.dtype) -> Tensor:
     checks.indices("embed", "ids", ids, (ids.numel(),), ids)
     checks.weight_matrix("embed", "table", table, ids, columns=table.shape[-1])
     return _EMBED.run(ids, table, dtype=dtype)
+
+
+def scatter_rows(x: Tensor, indices: Tensor, rows: Tensor) -> Tensor:
+    """x with row indices[m] replaced by rows[m]; used for media in place of their placeholders.
+
+    Shapes: x [T, D], indices [M] int64, rows [M, D] of the type of x -> [T, D]. Domain: the
+    indices are different and in 0..T - 1. Raises ValueError for shapes or types that disagree.
+    """
+    checks.activation("scatter_rows", "x", x, 2)
+    checks.indices("scatter_rows", "indices", indices, (rows.shape[0],), x)
+    if rows.dtype is not x.dtype:
+        raise checks.wrong("scatter_rows", "rows", rows.dtype, str(x.dtype))
+    checks.shaped("scatter_rows", "rows", rows, (rows.shape[0], x.shape[1]), x)
+    return _SCATTER_ROWS.run(x, indices, rows)

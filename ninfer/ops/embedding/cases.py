@@ -1,4 +1,4 @@
-"""Input cases of the embedding lookup."""
+"""Input cases of the embedding lookup and of row replacement."""
 
 from functools import partial
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import torch
 
 from ninfer.ops.case import Call, Case, Inputs
-from ninfer.ops.embedding import embed
+from ninfer.ops.embedding import embed, scatter_rows
 
 _FORMATS: Final = (
     "Q4G64_F16S",
@@ -30,7 +30,16 @@ def _packed(form: str, inputs: Inputs) -> Call:
     return Call({"ids": ids, "table": table, "dtype": inputs.dtype})
 
 
+def _scatter(count: int, rows: int, inputs: Inputs) -> Call:
+    x, indices = inputs.normal(count, 40), inputs.shuffled(count)[:rows]
+    return Call({"x": x, "indices": indices, "rows": inputs.normal(rows, 40)})
+
+
 CASES: Final = (
     *(Case(embed, f"dense_{count}", partial(_dense, count)) for count in (0, 1, 65)),
     *(Case(embed, form.lower(), partial(_packed, form)) for form in _FORMATS),
+    *(
+        Case(scatter_rows, name, partial(_scatter, count, rows))
+        for name, count, rows in (("some", 9, 4), ("all", 5, 5), ("none", 3, 0))
+    ),
 )

@@ -1,4 +1,4 @@
-"""Embedding lookup in plain torch."""
+"""Embedding lookup and row replacement in plain torch."""
 
 import torch
 from torch import Tensor
@@ -10,3 +10,8 @@ from ninfer.ops.weights import gather_rows
 def embed(ids: Tensor, table: Weight, *, dtype: torch.dtype) -> Tensor:
     """See the contract."""
     return gather_rows(table, ids, dtype)
+
+
+def scatter_rows(x: Tensor, indices: Tensor, rows: Tensor) -> Tensor:
+    """See the contract."""
+    return x.index_copy(0, indices, rows)
