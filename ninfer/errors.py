@@ -10,6 +10,7 @@
     |   `-- PayloadError      stored words that no writer may produce (NaN scale, illegal code)
     |-- FormatError           values that a numeric format cannot represent
     |-- ConfigError           a model configuration that is incomplete or contradicts itself
+    |-- CheckpointError       a source checkpoint that cannot be converted
     |-- RequestError          a request that cannot be served as asked
     |   |-- PromptError       messages, tools or template input that cannot be rendered
     |   `-- ContextError      the prompt does not fit the context
@@ -58,6 +59,10 @@ class FormatError(NInferError):
 
 class ConfigError(NInferError):
     """A model configuration is incomplete or contradicts itself."""
+
+
+class CheckpointError(NInferError):
+    """A source checkpoint cannot be converted: a file or tensor is missing, damaged or unfit."""
 
 
 class RequestError(NInferError):
