@@ -7,6 +7,7 @@ from ninfer.artifact.describe import ArtifactSummary, describe
 from ninfer.artifact.directory import Directory, Entry, Identity, ResourceEntry, TensorEntry
 from ninfer.artifact.framing import ArtifactHeader, read_header
 from ninfer.artifact.layouts import encoded_bytes, layout_of
+from ninfer.artifact.model_map import Component, FileSpan, ModelMap, Part, Proposal, Use
 
 if TYPE_CHECKING:
     from ninfer.artifact.reader import Artifact, open_artifact
@@ -23,13 +24,19 @@ __all__ = [
     "ArtifactHeader",
     "ArtifactSummary",
     "ArtifactWriter",
+    "Component",
     "Directory",
     "Entry",
+    "FileSpan",
     "Identity",
+    "ModelMap",
+    "Part",
+    "Proposal",
     "ResourceEntry",
     "ResourceSpec",
     "TensorEntry",
     "TensorSpec",
+    "Use",
     "describe",
     "encoded_bytes",
     "layout_of",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ninfer.artifact.directory import Directory, Entry, Identity, TensorEntry
+from ninfer.artifact.model_map import Component, FileSpan, ModelMap
 
 
 class Described(Protocol):
@@ -19,6 +20,10 @@ class Described(Protocol):
     def payload_offset(self) -> int: ...
     @property
     def file_size(self) -> int: ...
+    @property
+    def framing(self) -> int: ...
+    @property
+    def files(self) -> tuple[FileSpan, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,16 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSummary:
-    """Directory of a file with totals. Resources count under their encoding in `by_format`."""
+    """Directory of a file with totals. Resources count under their encoding in `by_format`.
+
+    `file_size` counts the opened file; `model_map` is there from v3 on.
+    """
 
     path: Path
+    framing: int
     identity: Identity
+    files: tuple[FileSpan, ...]
+    model_map: ModelMap | None
     file_size: int
     payload_offset: int
     entries: tuple[Entry, ...]
@@ -45,9 +56,15 @@ class ArtifactSummary:
         """Text lines: identity, sizes, totals, and unless switched off one line an object."""
         lines = [
             f"file      {self.path}",
+            f"framing   v{self.framing}",
             f"identity  {_shown(str(self.identity))}",
             f"size      {self.file_size:,} bytes, payload from {self.payload_offset:,}",
+            *(
+                f"part      {_shown(str(span.path))}, {span.payload_bytes:,} payload bytes"
+                for span in self.files[1:]
+            ),
             f"objects   {len(self.entries):,}",
+            *self._model_lines(),
             "",
             *_total_lines("format", self.by_format),
             "",
@@ -66,15 +83,44 @@ class ArtifactSummary:
         """The summary as a dict of JSON types; byte counts are numbers, shapes are lists."""
         return {
             "path": str(self.path),
+            "framing": self.framing,
             "identity": {
                 "model_id": self.identity.model_id,
                 "weights_id": self.identity.weights_id,
             },
             "file_size": self.file_size,
             "payload_offset": self.payload_offset,
+            "files": [
+                {"path": span.path, "payload_bytes": span.payload_bytes} for span in self.files
+            ],
+            **self._model_dict(),
             "by_format": _total_dicts(self.by_format),
             "by_prefix": _total_dicts(self.by_prefix),
             "objects": [_entry_dict(entry) for entry in self.entries],
+        }
+
+    def _model_lines(self) -> list[str]:
+        if self.model_map is None:
+            return []
+        found = self.model_map
+        return [
+            f"bindings  {len(found.bindings):,} parameters, {len(found.uses):,} uses",
+            *(
+                f"component {_shown(name)}{_component_notes(item)}"
+                for name, item in found.components.items()
+            ),
+        ]
+
+    def _model_dict(self) -> dict[str, Any]:
+        if self.model_map is None:
+            return {}
+        return {
+            "components": {
+                name: {"target": item.target, "resources": dict(item.resources)}
+                for name, item in self.model_map.components.items()
+            },
+            "bindings": len(self.model_map.bindings),
+            "uses": len(self.model_map.uses),
         }
 
 
@@ -83,13 +129,29 @@ def describe(artifact: Described) -> ArtifactSummary:
     entries = artifact.directory.entries
     return ArtifactSummary(
         path=artifact.path,
+        framing=artifact.framing,
         identity=artifact.directory.identity,
+        files=artifact.files,
+        model_map=artifact.directory.model_map,
         file_size=artifact.file_size,
         payload_offset=artifact.payload_offset,
         entries=entries,
         by_format=_totals([(_format(entry), entry.bytes) for entry in entries]),
         by_prefix=_totals([(entry.name.split("/", 1)[0], entry.bytes) for entry in entries]),
     )
+
+
+def _component_notes(component: Component) -> str:
+    """Target, resources and proposal rows of a component, where it has them."""
+    notes = []
+    if component.target is not None:
+        notes.append(f"for {_shown(component.target)}")
+    if component.resources:
+        notes.append(f"{len(component.resources)} resources")
+    if component.proposal is not None:
+        rows = component.proposal.rows
+        notes.append(f"proposals from {f'{rows:,} rows' if rows else 'all rows'}")
+    return f": {', '.join(notes)}" if notes else ""
 
 
 def _entry_dict(entry: Entry) -> dict[str, Any]:

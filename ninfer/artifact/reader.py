@@ -1,40 +1,52 @@
 """Map an artifact file and hand out its tensors and resources by name."""
 
-import mmap
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
-import torch
 from torch import Tensor
 
 from ninfer.artifact.directory import Directory, Entry, Identity, ResourceEntry, TensorEntry
 from ninfer.artifact.framing import ArtifactHeader, open_regular, read_open_header
+from ninfer.artifact.model_map import FileSpan
 from ninfer.artifact.payload import view_object
+from ninfer.artifact.payload_files import PayloadFiles
 from ninfer.errors import ArtifactError, InventoryError
 from ninfer.formats import PackedMatrix
 
-# Linux counts a private writable mapping as memory in use unless told not to, and then refuses to
-# map a file larger than the memory. Python 3.11 has no name for the flag; this is Linux's value.
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-
 
 class Artifact:
-    """An open artifact: the directory, and tensors that are views of the mapped file.
+    """An open artifact of any revision: the directory, and tensors that are views of the files.
 
-    The mapping is private and copy-on-write: nothing that is done to a tensor reaches the file. It
-    lives as long as any tensor of it does, also after close().
+    Mappings are private and copy-on-write: nothing that is done to a tensor reaches a file. They
+    live as long as any tensor of them does, also after close(). A tensor that straddles part files
+    is a copy.
     """
 
-    def __init__(self, header: ArtifactHeader, mapping: mmap.mmap) -> None:
+    def __init__(self, header: ArtifactHeader, payload: PayloadFiles) -> None:
         self._header = header
-        self._mapping: mmap.mmap | None = mapping
+        self._payload: PayloadFiles | None = payload
 
     @property
     def path(self) -> Path:
         """The file as it was opened."""
         return self._header.path
+
+    @property
+    def framing(self) -> int:
+        """Revision of the container: 1, 2 or 3."""
+        return self._header.framing
+
+    @property
+    def artifact_id(self) -> bytes:
+        """What ties the part files of a v3 artifact together; empty before v3."""
+        return self._header.artifact_id
+
+    @property
+    def files(self) -> tuple[FileSpan, ...]:
+        """The files that hold the payload, the opened one first."""
+        return self._header.files
 
     @property
     def identity(self) -> Identity:
@@ -58,7 +70,7 @@ class Artifact:
 
     @property
     def file_size(self) -> int:
-        """Bytes of the whole file."""
+        """Bytes of the opened file, part files of v3 not included."""
         return self._header.file_size
 
     def entry(self, name: str) -> Entry:
@@ -71,26 +83,31 @@ class Artifact:
     def tensor(self, name: str) -> Tensor | PackedMatrix:
         """The tensor object of that name, as views of the file.
 
-        Raises InventoryError when there is none, PayloadError for a broken NVFP4 divisor.
+        Raises InventoryError when there is none, PayloadError for a broken NVFP4 divisor,
+        ArtifactError for a part file that is missing or another artifact's.
         """
         entry = self.entry(name)
         if not isinstance(entry, TensorEntry):
             raise InventoryError(f"{self.path}: object {name!r} is a resource, not a tensor")
-        words = torch.frombuffer(
-            self._mapped(),
-            dtype=torch.uint8,
-            count=entry.bytes,
-            offset=self.payload_offset + entry.offset,
-        )
+        words = self._open().view(entry.offset, entry.bytes)
         return view_object(entry, words)
 
     def resource(self, name: str) -> bytes:
-        """A copy of the resource of that name. Raises InventoryError when there is none."""
+        """A copy of the resource of that name.
+
+        Raises InventoryError when there is none, ArtifactError as `tensor` does.
+        """
         entry = self.entry(name)
         if not isinstance(entry, ResourceEntry):
             raise InventoryError(f"{self.path}: object {name!r} is a tensor, not a resource")
-        start = self.payload_offset + entry.offset
-        return self._mapped()[start : start + entry.bytes]
+        return self._open().read(entry.offset, entry.bytes)
+
+    def payload(self, offset: int, count: int) -> bytes:
+        """A copy of bytes of the payload, padding between objects included.
+
+        Raises ArtifactError as `tensor` does.
+        """
+        return self._open().read(offset, count)
 
     def verify_payload(self, name: str) -> None:
         """Read every word of an object. Raises PayloadError for one that no writer may produce.
@@ -105,7 +122,7 @@ class Artifact:
 
     def close(self) -> None:
         """Let go of the file; tensors that were handed out stay usable. May be called twice."""
-        self._mapping = None
+        self._payload = None
 
     def __enter__(self) -> Self:
         return self
@@ -118,10 +135,10 @@ class Artifact:
     ) -> None:
         self.close()
 
-    def _mapped(self) -> mmap.mmap:
-        if self._mapping is None:
+    def _open(self) -> PayloadFiles:
+        if self._payload is None:
             raise ArtifactError(f"{self.path}: the artifact is closed")
-        return self._mapping
+        return self._payload
 
 
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:
@@ -133,16 +150,4 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
     where = Path(path)
     with open_regular(where) as file:
         header = read_open_header(file, where)
-        return Artifact(header, _map(file, header))
-
-
-def _map(file: BinaryIO, header: ArtifactHeader) -> mmap.mmap:
-    try:
-        return mmap.mmap(
-            file.fileno(),
-            header.file_size,
-            flags=mmap.MAP_PRIVATE | _NO_RESERVE,
-            prot=mmap.PROT_READ | mmap.PROT_WRITE,
-        )
-    except OSError as error:
-        raise ArtifactError(f"{header.path}: cannot be mapped: {error.strerror}") from error
+        return Artifact(header, PayloadFiles(header, file))

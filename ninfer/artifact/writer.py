@@ -1,30 +1,22 @@
-"""Write artifacts: declare all objects, stream their bytes to a temporary file, rename when whole.
+"""Write artifacts: declare all objects, stream their bytes to temporary files, rename when whole.
 
 The directory lies in front of the payload, so names, shapes and formats come first; sizes and
 offsets follow from them.
 """
 
-import contextlib
 import os
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from torch import Tensor
 
-from ninfer.artifact.directory import (
-    Directory,
-    Entry,
-    Identity,
-    ResourceEntry,
-    TensorEntry,
-    encode_directory,
-    parse_directory,
-)
-from ninfer.artifact.framing import MAX_JSON_BYTES, encode_header
+from ninfer.artifact.directory import Directory, Entry, Identity, ResourceEntry, TensorEntry
+from ninfer.artifact.directory_v3 import identity_of
+from ninfer.artifact.file_plan import FILE_LIMIT, FilePlan, plan_v2, plan_v3
+from ninfer.artifact.file_set import FileSet
 from ninfer.artifact.layouts import (
     RAW_BYTES,
     TENSOR_ALIGNMENT,
@@ -32,6 +24,7 @@ from ninfer.artifact.layouts import (
     encoded_bytes,
     layout_of,
 )
+from ninfer.artifact.model_map import ModelMap
 from ninfer.artifact.payload import object_pieces
 from ninfer.errors import ArtifactError, DirectoryError, InventoryError
 from ninfer.formats import DIRECT_DTYPES, PackedMatrix
@@ -57,9 +50,10 @@ class ResourceSpec:
 Spec = TensorSpec | ResourceSpec
 
 
-def plan_directory(identity: Identity, specs: Iterable[Spec]) -> Directory:
+def plan_directory(owner: Identity | ModelMap, specs: Iterable[Spec]) -> Directory:
     """Lay objects one after another, tensors on 256-byte borders.
 
+    An identity makes a v2 directory, a model map a v3 directory whose files are not settled yet.
     Raises DirectoryError for names, shapes or formats that the container cannot hold.
     """
     entries: list[Entry] = []
@@ -68,39 +62,48 @@ def plan_directory(identity: Identity, specs: Iterable[Spec]) -> Directory:
         entry = _place(spec, cursor)
         entries.append(entry)
         cursor = entry.offset + entry.bytes
-    directory = Directory(identity, tuple(entries))
-    text = encode_directory(directory)
-    if len(text) > MAX_JSON_BYTES:
-        raise DirectoryError(f"{len(entries)} objects need a directory of {len(text)} bytes")
+    if isinstance(owner, ModelMap):
+        return Directory(identity_of(owner.metadata), tuple(entries), owner)
     # What a reader would refuse is refused before a byte is written.
-    return parse_directory(text)
+    return plan_v2(Directory(owner, tuple(entries))).directory
 
 
 class ArtifactWriter:
     """Streams objects in declared order; works as a context manager only.
 
-    Leaving the context puts the file in place when every object was written. On an exception, or
-    with an object missing, the temporary file is removed and a file that was at `path` before stays
-    as it was. The context itself raises ArtifactError when the disk refuses, and InventoryError
-    when an object is missing.
+    Leaving the context puts the files in place when every object was written. On an exception, or
+    with an object missing, the temporary files are removed and a file that was at `path` before
+    stays as it was. The context itself raises ArtifactError when the disk refuses, and
+    InventoryError when an object is missing.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], identity: Identity, specs: Iterable[Spec]
+        self,
+        path: str | os.PathLike[str],
+        owner: Identity | ModelMap,
+        specs: Iterable[Spec],
+        *,
+        artifact_id: bytes | None = None,
+        file_limit: int = FILE_LIMIT,
     ) -> None:
-        """Lay out the file.
+        """Lay out the files: one of v2 for an identity, one or more of v3 for a model map.
 
-        Raises DirectoryError for specs that the container cannot hold, ArtifactError for a path
-        that cannot name a file.
+        `artifact_id` (16 bytes, random by default) and `file_limit` (bytes a file) are for v3.
+        Raises DirectoryError for specs that the container cannot hold, UsageError for a limit too
+        small for the directory, ArtifactError for a path that cannot name a file.
         """
         self._path = Path(path)
-        if not self._path.name or self._path.is_dir():
-            raise ArtifactError(f"{self._path}: is a directory; name the file to write")
-        self._partial = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.partial")
-        self._directory = plan_directory(identity, specs)
-        self._head = encode_header(encode_directory(self._directory))
+        directory = plan_directory(owner, specs)
+        plan: FilePlan
+        if directory.model_map is None:
+            plan = plan_v2(directory)
+        else:
+            plan = plan_v3(
+                directory, self._path.name, artifact_id=artifact_id, file_limit=file_limit
+            )
+        self._directory = plan.directory
+        self._files = FileSet(self._path, plan.files)
         self._next = 0
-        self._file: BinaryIO | None = None
 
     @property
     def directory(self) -> Directory:
@@ -113,9 +116,9 @@ class ArtifactWriter:
         if not isinstance(entry, TensorEntry):
             raise InventoryError(f"object {name!r} is declared a resource, got a tensor")
         pieces = object_pieces(entry, value)
-        self._pad_to(entry.offset)
+        self._files.pad_to(entry.offset)
         for piece in pieces:
-            self._put(piece)
+            self._files.write(piece)
         self._finish(entry)
 
     def write_resource(self, name: str, data: bytes) -> None:
@@ -127,22 +130,15 @@ class ArtifactWriter:
             raise InventoryError(
                 f"object {name!r} is declared with {entry.bytes} bytes, got {len(data)}"
             )
-        self._pad_to(entry.offset)
-        self._put(data)
+        self._files.pad_to(entry.offset)
+        self._files.write(data)
         self._finish(entry)
 
     def __enter__(self) -> Self:
-        assert self._file is None, "a writer writes one file"
         try:
-            self._file = self._partial.open("xb")
-        except (OSError, ValueError) as error:
-            # ValueError: a path with a null character.
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise ArtifactError(f"{self._path}: cannot be created: {reason}") from error
-        try:
-            self._put(self._head)
+            self._files.open()
         except ArtifactError:
-            self._discard()
+            self._files.discard()
             raise
         return self
 
@@ -156,7 +152,7 @@ class ArtifactWriter:
             if error is None:
                 self._commit()
         finally:
-            self._discard()
+            self._files.discard()
 
     def _commit(self) -> None:
         missing = self._directory.entries[self._next :]
@@ -165,21 +161,7 @@ class ArtifactWriter:
                 f"{self._path}: {len(missing)} declared objects were not written, the first is"
                 f" {missing[0].name!r}"
             )
-        file = self._open_file()
-        try:
-            file.flush()
-            os.fsync(file.fileno())
-            self._partial.replace(self._path)
-            _sync_folder(self._path.parent)
-        except OSError as error:
-            raise ArtifactError(f"{self._path}: cannot be written: {error.strerror}") from error
-
-    def _discard(self) -> None:
-        """Close the temporary file, and remove it unless it was put in place."""
-        # Closing flushes; when the disk refused before, it refuses again, and that is known.
-        with contextlib.suppress(OSError):
-            self._open_file().close()
-        self._partial.unlink(missing_ok=True)
+        self._files.commit()
 
     def _expect(self, name: str) -> Entry:
         if self._next == len(self._directory.entries):
@@ -191,36 +173,28 @@ class ArtifactWriter:
             )
         return entry
 
-    def _open_file(self) -> BinaryIO:
-        assert self._file is not None, "enter the writer's context first"
-        return self._file
-
-    def _pad_to(self, offset: int) -> None:
-        self._put(bytes(len(self._head) + offset - self._open_file().tell()))
-
     def _finish(self, entry: Entry) -> None:
-        written = self._open_file().tell() - len(self._head)
-        assert written == entry.offset + entry.bytes, (entry, written)
+        assert self._files.position == entry.offset + entry.bytes, (entry, self._files.position)
         self._next += 1
-
-    def _put(self, piece: bytes | memoryview) -> None:
-        try:
-            self._open_file().write(piece)
-        except OSError as error:
-            raise ArtifactError(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
 def write_artifact(
     path: str | os.PathLike[str],
-    identity: Identity,
+    owner: Identity | ModelMap,
     objects: Sequence[tuple[str, Tensor | PackedMatrix | bytes]],
+    *,
+    artifact_id: bytes | None = None,
+    file_limit: int = FILE_LIMIT,
 ) -> None:
     """Write objects that are all in memory; see ArtifactWriter for what happens on failure.
 
     The format of a plain tensor is that of its dtype. Raises DirectoryError for a dtype that the
     container does not store.
     """
-    with ArtifactWriter(path, identity, [_spec(name, value) for name, value in objects]) as writer:
+    specs = [_spec(name, value) for name, value in objects]
+    with ArtifactWriter(
+        path, owner, specs, artifact_id=artifact_id, file_limit=file_limit
+    ) as writer:
         for name, value in objects:
             if isinstance(value, bytes):
                 writer.write_resource(name, value)
@@ -249,13 +223,3 @@ def _place(spec: Spec, cursor: int) -> Entry:
         raise DirectoryError(f"object {spec.name!r}: {error}") from None
     offset = align_up(cursor, TENSOR_ALIGNMENT)
     return TensorEntry(spec.name, spec.shape, spec.format, layout, offset, size)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut, where the file system can promise that."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
