@@ -13,7 +13,7 @@ from ninfer.version import VERSION
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
     "describe": ("describe", "list what an artifact holds"),
-    "synth": ("synth", "write a small artifact with random weights"),
+    "synth": ("synth", "write an artifact with random weights"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }
 

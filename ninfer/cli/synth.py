@@ -1,4 +1,4 @@
-"""`ninfer synth`: write a small artifact with random weights."""
+"""`ninfer synth`: write an artifact with random weights, small or of full size."""
 
 import sys
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ def build_parser() -> Parser:
     """The options of `ninfer synth`."""
     parser = Parser(
         "synth",
-        "Write a whole, valid artifact of a small relative of a model. Its weights are random, so "
-        "its text means nothing; it is for trying and testing everything else.",
+        "Write a whole, valid artifact of a relative of a model, small or of full size. Its "
+        "weights are random, so its text means nothing; it is for trying, testing and timing "
+        "everything else.",
     )
     add_options(parser, SynthOptions)
     return parser
@@ -33,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
             options.output,
             like=options.like,
             scale=options.scale,
+            drafter=options.drafter,
             overrides=overrides,
             seed=options.seed,
             progress=progress,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ninfer.convert.geometry import FAMILIES, SCALES
+from ninfer.convert.geometry import DRAFTERS, SCALES, SHAPES
 from ninfer.errors import UsageError
 from ninfer.options import check_choices, option
 
@@ -12,8 +12,16 @@ from ninfer.options import check_choices, option
 class SynthOptions:
     """One synthetic artifact."""
 
-    like: str = option("qwen3.6-27b", "model whose shape to shrink", choices=tuple(FAMILIES))
-    scale: str = option("tiny", "how small: about 1 or 20 million parameters", choices=SCALES)
+    like: str = option("qwen3.6-27b", "model whose shape to take", choices=tuple(SHAPES))
+    scale: str = option(
+        "tiny",
+        "about 1 or 20 million parameters, or every size as published (about 20 GB, for speed "
+        "work)",
+        choices=SCALES,
+    )
+    drafter: str | None = option(
+        None, "add this drafter to those of the model", choices=DRAFTERS, unset="none added"
+    )
     set: tuple[str, ...] = option(
         (), "replace a size of the text configuration; repeatable", metavar="NAME=N"
     )
