@@ -3,19 +3,28 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Role = Literal["system", "user", "assistant", "tool"]
 PartKind = Literal["text", "image", "video"]
+MediaKind = Literal["image", "video"]
 
 
 @dataclass(frozen=True, slots=True)
 class ContentPart:
-    """One piece of a message. `text` for text parts; `source` (path, URL or data URI) for media."""
+    """One piece of a message. `text` for text parts; `source` (path, URL or data URI) for media.
+
+    `place` says where the client's request has it, for error messages.
+    """
 
     kind: PartKind
     text: str = ""
     source: str = ""
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +68,52 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """An image or video, ready for the vision tower.
+
+    `patches` [T * H * W, row] are pixel values in merge-block order; `grid` is (T, H, W) in
+    patches. `timestamps` are the seconds of a video's T time steps. Equal digests mean equal kind,
+    grid and pixels, so a digest may stand for the media in a cache key.
+    """
+
+    kind: MediaKind
+    grid: tuple[int, int, int]
+    patches: "NDArray[np.uint8]" = field(compare=False, repr=False)
+    digest: bytes
+    timestamps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRun:
+    """Placeholder tokens of an image, or of one time step of a video, one after another.
+
+    `grid` is (t, h, w) in merged blocks. The tokens stand for the rows `first_row` to
+    `first_row + length` of what the vision tower makes of media number `media` of the prompt.
+    """
+
+    start: int
+    grid: tuple[int, int, int]
+    media: int
+    first_row: int
+
+    @property
+    def length(self) -> int:
+        """Number of placeholder tokens."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedPrompt:
-    """A rendered prompt. `starts_in_reasoning` is read off the rendered text, not off a flag."""
+    """A rendered prompt. `starts_in_reasoning` is read off the rendered text, not off a flag.
+
+    `runs` say which of the tokens stand for which rows of `media`, in order.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     starts_in_reasoning: bool
+    media: tuple[Media, ...] = ()
+    runs: tuple[MediaRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

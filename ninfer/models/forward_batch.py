@@ -9,6 +9,14 @@ from ninfer.ops.tensors import PagedKV, RaggedRows
 
 
 @dataclass(frozen=True, slots=True)
+class MediaRows:
+    """Token rows whose embeddings come from the vision tower instead of the table."""
+
+    rows: Tensor  # [M] int64, all different
+    embeddings: Tensor  # [M, hidden]
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """Flat tokens of several sequences. Prefill, decode and verify differ only in row counts."""
 
@@ -17,6 +25,7 @@ class ForwardBatch:
     rows: RaggedRows
     kv_slots: Tensor  # [T] int64, where each row's key and value go: page * page_size + row
     logit_rows: Tensor  # [R] int64, rows whose logits are wanted
+    media: MediaRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ninfer.models.forward_batch import ForwardBatch
+from ninfer.models.forward_batch import ForwardBatch, MediaRows
 from ninfer.ops.tensors import RaggedRows
 from ninfer.runtime.config import PAGE_SIZE
+from ninfer.runtime.media import positions_of, rows_of
 from ninfer.runtime.sequence import Sequence
 
 
@@ -23,7 +24,6 @@ class Piece:
 def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
     """The forward batch of these pieces, in order; each sequence may appear once."""
     tokens: list[int] = []
-    positions: list[int] = []
     slots: list[int] = []
     offsets = [0]
     logit_rows: list[int] = []
@@ -31,7 +31,6 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
         sequence, start = piece.sequence, piece.sequence.cached
         span = range(start, start + piece.count)
         tokens.extend(sequence.tokens[start : start + piece.count])
-        positions.extend(span)
         slots.extend(sequence.pages[t // PAGE_SIZE] * PAGE_SIZE + t % PAGE_SIZE for t in span)
         offsets.append(len(tokens))
         if piece.wants_logits:
@@ -46,9 +45,30 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
         page_table=ints(_page_table(pieces)),
         state_slots=ints([p.sequence.state_slot for p in pieces]),
     )
-    # Text advances all three position axes together.
-    axes = ints(positions).unsqueeze(0).expand(3, -1)
-    return ForwardBatch(ints(tokens), axes, rows, ints(slots), ints(logit_rows))
+    axes = [positions_of(p.sequence.media, p.sequence.cached, p.count) for p in pieces]
+    return ForwardBatch(
+        tokens=ints(tokens),
+        positions=torch.cat(axes, dim=1).to(device),
+        rows=rows,
+        kv_slots=ints(slots),
+        logit_rows=ints(logit_rows),
+        media=_media_rows(pieces, device),
+    )
+
+
+def _media_rows(pieces: Items[Piece], device: torch.device) -> MediaRows | None:
+    first = 0
+    rows: list[torch.Tensor] = []
+    embeddings: list[torch.Tensor] = []
+    for piece in pieces:
+        if piece.sequence.media is not None:
+            inside, values = rows_of(piece.sequence.media, piece.sequence.cached, piece.count)
+            rows.append(inside + first)
+            embeddings.append(values)
+        first += piece.count
+    if not any(part.numel() for part in rows):
+        return None
+    return MediaRows(torch.cat(rows).to(device), torch.cat(embeddings))
 
 
 def _page_table(pieces: Items[Piece]) -> list[list[int]]:

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 
 from ninfer.errors import ContextError
 from ninfer.models.config import ModelConfig
-from ninfer.models.qwen3_6 import TextWeights
-from ninfer.request import SamplingParams
+from ninfer.models.qwen3_6 import TextWeights, VisionWeights
+from ninfer.request import Media, MediaRun, SamplingParams
 from ninfer.runtime.batch import Piece, build_batch
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.kv_pages import PagePool
+from ninfer.runtime.media import PromptMedia, place_media
 from ninfer.runtime.model_runner import ModelRunner
 from ninfer.runtime.sampler import next_token
 from ninfer.runtime.sequence import Sequence
@@ -20,10 +21,16 @@ from ninfer.runtime.state_slots import StateSlotPool
 class Runtime:
     """Owns caches and pools. One step is: cut a piece, run it, commit it, draw the next token."""
 
-    def __init__(self, weights: TextWeights, config: ModelConfig, runtime: RuntimeConfig) -> None:
+    def __init__(
+        self,
+        weights: TextWeights,
+        config: ModelConfig,
+        runtime: RuntimeConfig,
+        vision: VisionWeights | None = None,
+    ) -> None:
         self._config = config
         self._runtime = runtime
-        self._runner = ModelRunner(weights, config, runtime)
+        self._runner = ModelRunner(weights, config, runtime, vision)
         self.pages = PagePool(runtime.pages)
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
 
@@ -43,19 +50,36 @@ class Runtime:
         return limit - prompt_tokens + 1
 
     def generate(
-        self, prompt: Items[int], sampling: SamplingParams, max_tokens: int
+        self,
+        prompt: Items[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        media: Items[Media] = (),
+        runs: Items[MediaRun] = (),
     ) -> Iterator[int]:
         """Yield up to `max_tokens` token ids; closing the iterator frees pages and slot at once.
 
-        `max_tokens` must not exceed `output_capacity`. Raises ContextError when pages are short and
-        GenerationError on non-finite logits.
+        `runs` say which prompt tokens stand for which rows of `media`. `max_tokens` must not exceed
+        `output_capacity`. Raises ContextError when pages are short and GenerationError on
+        non-finite logits.
         """
         assert prompt and 0 < max_tokens <= self.output_capacity(len(prompt))
         with self._admitted(prompt, sampling, max_tokens) as sequence:
+            sequence.media = self._encoded(len(prompt), media, runs)
             for _ in range(max_tokens):
                 token = self._step(sequence)
                 sequence.append(token)
                 yield token
+
+    def _encoded(
+        self, length: int, media: Items[Media], runs: Items[MediaRun]
+    ) -> PromptMedia | None:
+        if not runs:
+            return None
+        # The same picture twice is encoded once.
+        distinct = {item.digest: item for item in media}
+        rows = {digest: self._runner.encode(item) for digest, item in distinct.items()}
+        return place_media(length, runs, [rows[item.digest] for item in media])
 
     @contextmanager
     def _admitted(

@@ -1,11 +1,12 @@
-"""One forward pass of the text model over a batch, and its logits."""
+"""One forward pass of the text model over a batch, its logits, and the encoding of media."""
 
 import torch
 from torch import Tensor
 
 from ninfer.models.config import ModelConfig
 from ninfer.models.forward_batch import Caches, ForwardBatch
-from ninfer.models.qwen3_6 import TextWeights, decode, logits
+from ninfer.models.qwen3_6 import TextWeights, VisionWeights, decode, encode_media, logits
+from ninfer.request import Media
 from ninfer.runtime.caches import allocate_caches
 from ninfer.runtime.config import RuntimeConfig
 
@@ -13,9 +14,17 @@ from ninfer.runtime.config import RuntimeConfig
 class ModelRunner:
     """Owns the caches of one model and runs passes over them."""
 
-    def __init__(self, weights: TextWeights, config: ModelConfig, runtime: RuntimeConfig) -> None:
+    def __init__(
+        self,
+        weights: TextWeights,
+        config: ModelConfig,
+        runtime: RuntimeConfig,
+        vision: VisionWeights | None = None,
+    ) -> None:
         self._weights = weights
+        self._vision = vision
         self._config = config
+        self._device = runtime.device
         self._dtype = runtime.dtype
         self.caches: Caches = allocate_caches(config, runtime)
 
@@ -24,3 +33,12 @@ class ModelRunner:
         """Logits [R, vocab_rows] of `batch.logit_rows`; commits the batch to the caches."""
         hidden, _ = decode(self._weights, self._config.text, batch, self.caches, dtype=self._dtype)
         return logits(self._weights, hidden, batch.logit_rows)
+
+    @torch.inference_mode()
+    def encode(self, media: Media) -> Tensor:
+        """Rows [M, hidden] of one image or video; the vision tower must be loaded."""
+        assert self._vision is not None and self._config.vision is not None
+        patches = torch.from_numpy(media.patches).to(self._device)
+        return encode_media(
+            self._vision, self._config.vision, patches, media.grid, dtype=self._dtype
+        )

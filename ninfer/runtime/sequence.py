@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ninfer.request import SamplingParams
+from ninfer.runtime.media import PromptMedia
 
 
 @dataclass(slots=True)
@@ -18,6 +19,7 @@ class Sequence:
     sampling: SamplingParams
     pages: list[int]
     state_slot: int
+    media: PromptMedia | None = None
     cached: int = 0
     counts: dict[int, int] = field(default_factory=dict)  # generated ids, for penalties
 

@@ -28,7 +28,7 @@ def decode(
     `dtype` is that of activations. Updates the KV rows `batch.kv_slots` and the state slots of the
     batch's sequences in `caches`; nothing else is kept.
     """
-    residual = ops.embed(batch.tokens, weights.embedding, dtype=dtype)  # [T, hidden]
+    residual = embed_tokens(weights, batch, dtype=dtype)  # [T, hidden]
     h = ops.rmsnorm(residual, weights.layers[0].input_norm, eps=text.eps, unit_offset=True)
     norms = [layer.input_norm for layer in weights.layers[1:]] + [weights.final_norm]
     tapped: list[Tensor] = []
@@ -42,6 +42,14 @@ def decode(
         if index in taps:
             tapped.append(residual)
     return h, tapped
+
+
+def embed_tokens(weights: TextWeights, batch: ForwardBatch, *, dtype: torch.dtype) -> Tensor:
+    """Embeddings [T, hidden] of the batch's tokens, those of media in place of placeholders."""
+    embedded = ops.embed(batch.tokens, weights.embedding, dtype=dtype)
+    if batch.media is None:
+        return embedded
+    return ops.scatter_rows(embedded, batch.media.rows, batch.media.embeddings)
 
 
 def logits(weights: TextWeights, hidden: Tensor, rows: Tensor) -> Tensor:
