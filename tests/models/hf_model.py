@@ -82,6 +82,11 @@ def our_config(*, moe: bool) -> ModelConfig:
 def our_weights(model: torch.nn.Module, config: ModelConfig) -> TextWeights:
     """Bind the reference model's tensors under the names of an artifact."""
     state = {name.removeprefix("model."): value for name, value in model.state_dict().items()}
+    return bind_state(state, config)
+
+
+def bind_state(state: dict[str, Tensor], config: ModelConfig) -> TextWeights:
+    """Bind tensors by the names that they have in the text part of a transformers model."""
     return bind_text(
         lambda name: _tensor(state, name, config), config, recipe_for(config, "groupwise-int")
     )
