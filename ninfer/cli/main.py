@@ -13,6 +13,7 @@ from ninfer.version import VERSION
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
     "describe": ("describe", "list what an artifact holds"),
+    "convert": ("convert", "make an artifact from a Hugging Face checkpoint"),
     "synth": ("synth", "write an artifact with random weights"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }

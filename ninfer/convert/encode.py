@@ -6,6 +6,7 @@ copied as they are.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -14,8 +15,8 @@ from ninfer.convert.checkpoint import Sources
 from ninfer.convert.compressed import (
     check_stack,
     input_divisor,
-    is_fp8,
     input_name,
+    is_fp8,
     weight_divisor,
 )
 from ninfer.convert.source_map import DraftHead, DraftIds, InputDivisor, ObjectSource, Rows, Stack
@@ -30,8 +31,8 @@ from ninfer.convert.source_rows import (
 )
 from ninfer.errors import CheckpointError, PayloadError
 from ninfer.formats import PackedMatrix, fp8, quantise, to_direct
-from ninfer.formats.registry import numeric_format
 from ninfer.formats.packed import Nvfp4Matrix
+from ninfer.formats.registry import numeric_format
 from ninfer.formats.swizzle import swizzle
 
 
@@ -44,7 +45,7 @@ class Block:
 
 
 class Encoder:
-    """Makes the blocks of each object; `draft_ids` are the rows of the draft head, when it has one."""
+    """Makes the blocks of each object; `draft_ids` are the rows of its draft head, if any."""
 
     def __init__(self, sources: Sources, draft_ids: Tensor | None) -> None:
         self._sources = sources
@@ -67,6 +68,10 @@ class Encoder:
                 return {input_name(name) for name in source.tensors}
             case DraftIds():
                 return set()
+
+    def release(self) -> None:
+        """Let go of the source pages read so far."""
+        self._sources.release()
 
     def spans(self, entry: TensorEntry) -> Iterator[tuple[int, int]]:
         """Row ranges of the blocks of an object."""

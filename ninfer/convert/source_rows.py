@@ -19,7 +19,7 @@ FLOATS: Final = ("BF16", "F16", "F32")
 
 
 def located(sources: Sources, name: str, origin: str) -> tuple[Checkpoint, SourceTensor]:
-    """The checkpoint to take a tensor from. Raises CheckpointError that says where it is missing."""
+    """The checkpoint to take a tensor from. Raises CheckpointError that says where none is."""
     holder = sources.holder(name, origin)
     if holder is None:
         raise CheckpointError(_missing(sources, name, origin))

@@ -1,0 +1,146 @@
+"""What a conversion will write: identity, sizes, objects in file order, and their sources."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ninfer.artifact import Directory, FileSpan, Identity, plan_directory
+from ninfer.artifact import ResourceSpec as StoredResource
+from ninfer.artifact import TensorSpec as StoredTensor
+from ninfer.artifact.directory import encode_directory
+from ninfer.artifact.framing import payload_start
+from ninfer.convert.checkpoint import Checkpoint, Sources
+from ninfer.convert.config_resource import config_document
+from ninfer.convert.options import ConvertOptions
+from ninfer.convert.qwen3_6 import source_map
+from ninfer.convert.source_config import read_resources, registered_config, source_fields
+from ninfer.convert.source_map import ObjectSource
+from ninfer.errors import UsageError
+from ninfer.models import CONFIG_RESOURCE, REGISTERED, ModelConfig, object_specs, resolve_config
+from ninfer.models.config import model_config_from_fields
+from ninfer.models.inventory import ObjectSpec, TensorSpec
+from ninfer.models.qwen3_6 import FRONTEND_RESOURCES, recipe_for
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """Everything that is known before a weight is read."""
+
+    sources: Sources
+    config: ModelConfig
+    resources: Mapping[str, bytes]
+    specs: list[ObjectSpec]
+    directory: Directory
+    source_map: Mapping[str, ObjectSource]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArtifact:
+    """A file that is not there yet, in the form that `ninfer.artifact.describe` reads."""
+
+    path: Path
+    directory: Directory
+    framing: int = 2
+
+    @property
+    def payload_offset(self) -> int:
+        """File offset that object offsets count from."""
+        return payload_start(len(encode_directory(self.directory)))
+
+    @property
+    def file_size(self) -> int:
+        """Exact length of the file."""
+        last = self.directory.entries[-1]
+        return self.payload_offset + last.offset + last.bytes
+
+    @property
+    def files(self) -> tuple[FileSpan, ...]:
+        """The one file."""
+        return (FileSpan(None, self.file_size - self.payload_offset),)
+
+
+def plan_conversion(options: ConvertOptions) -> ConversionPlan:
+    """Open the checkpoints and lay out the artifact.
+
+    Sizes and text files come from the unquantised checkpoint when there is one. Raises
+    CheckpointError or ConfigError naming file and value.
+    """
+    assert options.source is not None
+    base = _checkpoint(options.base_source)
+    sources = Sources(Checkpoint(options.source), base, _checkpoint(options.drafter_source))
+    folder = (base or sources.main).folder
+    identity = options.identity()
+    fields = source_fields(folder, sources.drafter)
+    resources = read_resources(folder)
+    config, document = _sizes(identity, fields, options)
+    if document is not None:
+        resources[CONFIG_RESOURCE] = config_document(identity, document, resources)
+    specs = object_specs(identity, config)
+    return ConversionPlan(
+        sources=sources,
+        config=config,
+        resources=resources,
+        specs=specs,
+        directory=lay_out(identity, specs, {name: len(data) for name, data in resources.items()}),
+        source_map=source_map(
+            config,
+            recipe_for(config, identity.weights_id),
+            lambda name: any(c.find(name) is not None for c in sources.all()),
+        ),
+    )
+
+
+def lay_out(
+    identity: Identity, specs: Sequence[ObjectSpec], resource_bytes: Mapping[str, int]
+) -> Directory:
+    """The directory of an artifact whose resources have these lengths."""
+    return plan_directory(
+        identity,
+        [
+            StoredTensor(spec.name, spec.shape, spec.format)
+            if isinstance(spec, TensorSpec)
+            else StoredResource(spec.name, resource_bytes[spec.name])
+            for spec in specs
+        ],
+    )
+
+
+def dry_run(options: ConvertOptions) -> PlannedArtifact:
+    """The exact layout of the artifact; without a source, of a registered target only.
+
+    `resource_bytes` stands for all six text files together, whose own lengths do not change the
+    total. Raises UsageError when neither it nor a source is given.
+    """
+    path = options.output or Path(f"{options.identity().model_id.rsplit('/', 1)[-1]}.ninfer")
+    if options.source is not None and options.resource_bytes is None:
+        return PlannedArtifact(path, plan_conversion(options).directory)
+    identity = options.identity()
+    if options.resource_bytes is None:
+        raise UsageError("--dry-run needs --resource-bytes N or --source DIR")
+    if (identity.model_id, identity.weights_id) not in REGISTERED:
+        raise UsageError(f"--target {identity}: is not registered; give --source DIR for its sizes")
+    first, *others = FRONTEND_RESOURCES
+    sizes = {first: options.resource_bytes - len(others), **dict.fromkeys(others, 1)}
+    specs = object_specs(identity, resolve_config(identity, None))
+    return PlannedArtifact(path, lay_out(identity, specs, sizes))
+
+
+def _checkpoint(folder: Path | None) -> Checkpoint | None:
+    return None if folder is None else Checkpoint(folder)
+
+
+def _sizes(
+    identity: Identity, fields: dict[str, Any], options: ConvertOptions
+) -> tuple[ModelConfig, dict[str, Any] | None]:
+    """The configuration, and the fields to store with it when the identity is not registered."""
+    if (identity.model_id, identity.weights_id) in REGISTERED:
+        for name in ("draft_head_rows", "generation"):
+            if getattr(options, name) is not None:
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag}: the target {identity} fixes it; leave it out")
+        return registered_config(identity, fields), None
+    document = {**fields, "draft_head_rows": options.draft_head_rows or 0}
+    if options.generation is not None:
+        document["generation"] = options.generation
+    return model_config_from_fields(document), document
