@@ -1,11 +1,13 @@
 """Frozen sizes of a model: text, mixture of experts, MTP, vision and drafter parts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ninfer.errors import ConfigError
+from ninfer.models.config_fields import Fields
+from ninfer.models.config_rules import check_members
 
 GENERATIONS: Final = ("qwen3.6", "qwen3.8")
 
@@ -178,53 +180,20 @@ class ModelConfig:
     generation: str = GENERATIONS[0]
 
 
-class _Fields:
-    """Typed, required reads from a Hugging Face style mapping; errors name the whole path."""
-
-    def __init__(self, values: Mapping[str, Any], path: str) -> None:
-        if not isinstance(values, Mapping):
-            raise ConfigError(f"{path} must be an object, not {values!r}")
-        self._values = values
-        self._path = path
-
-    def integer(self, name: str) -> int:
-        value = self._required(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise ConfigError(f"{self._path}.{name} must be a positive integer, not {value!r}")
-        return value
-
-    def number(self, name: str) -> float:
-        value = self._required(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise ConfigError(f"{self._path}.{name} must be a positive number, not {value!r}")
-        return float(value)
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        value = self._required(name)
-        if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
-            raise ConfigError(f"{self._path}.{name} must be a list of integers, not {value!r}")
-        return tuple(value)
-
-    def section(self, name: str) -> "_Fields":
-        return _Fields(self._required(name), f"{self._path}.{name}")
-
-    def has(self, name: str) -> bool:
-        return self._values.get(name) is not None
-
-    def _required(self, name: str) -> Any:
-        if self._values.get(name) is None:
-            raise ConfigError(f"{self._path}.{name} is missing; the configuration must give it")
-        return self._values[name]
+# A damaged file must not ask for endless work.
+_MOST_LAYERS: Final = 1024
 
 
 def model_config_from_fields(values: Mapping[str, Any]) -> ModelConfig:
-    """Read a configuration with Hugging Face field names; no dimension has a default.
+    """Read a configuration with Hugging Face field names; no dimension has a default,
+    except that every row is a token where `addressable_vocab_size` is not given.
 
     Members: `text_config` (required), `vision_config`, `dflash_config`, `dflash2_config`
     (optional), `mtp` (bool), `draft_head_rows` (0 or the number of rows), `generation` (one of
     GENERATIONS, the first when it is not given). Raises ConfigError naming the field.
     """
-    fields = _Fields(values, "config")
+    fields = Fields(values, "config")
+    check_members(values)
     mtp = values.get("mtp", False)
     if not isinstance(mtp, bool):
         raise ConfigError(f"config.mtp must be true or false, not {mtp!r}")
@@ -247,7 +216,7 @@ def model_config_from_fields(values: Mapping[str, Any]) -> ModelConfig:
     return config
 
 
-def _text_config(fields: _Fields) -> TextConfig:
+def _text_config(fields: Fields) -> TextConfig:
     """Read the decoder's sizes. Raises ConfigError naming the field."""
     moe = _moe(fields) if fields.has("num_experts") else None
     vocab_rows = fields.integer("vocab_size")
@@ -273,7 +242,7 @@ def _text_config(fields: _Fields) -> TextConfig:
     )
 
 
-def _attention(fields: _Fields) -> AttentionSizes:
+def _attention(fields: Fields) -> AttentionSizes:
     rope = fields.section("rope_parameters")
     head_dim = fields.integer("head_dim")
     return AttentionSizes(
@@ -285,7 +254,7 @@ def _attention(fields: _Fields) -> AttentionSizes:
     )
 
 
-def _moe(fields: _Fields) -> MoeSizes:
+def _moe(fields: Fields) -> MoeSizes:
     return MoeSizes(
         experts=fields.integer("num_experts"),
         top_k=fields.integer("num_experts_per_tok"),
@@ -294,7 +263,7 @@ def _moe(fields: _Fields) -> MoeSizes:
     )
 
 
-def _vision(fields: _Fields) -> VisionConfig:
+def _vision(fields: Fields) -> VisionConfig:
     return VisionConfig(
         depth=fields.integer("depth"),
         hidden=fields.integer("hidden_size"),
@@ -308,7 +277,7 @@ def _vision(fields: _Fields) -> VisionConfig:
     )
 
 
-def _dflash(fields: _Fields) -> DflashConfig:
+def _dflash(fields: Fields) -> DflashConfig:
     return DflashConfig(
         layers=fields.integer("num_hidden_layers"),
         mlp_width=fields.integer("intermediate_size"),
@@ -322,7 +291,7 @@ def _dflash(fields: _Fields) -> DflashConfig:
     )
 
 
-def _dflash2(fields: _Fields) -> Dflash2Config:
+def _dflash2(fields: Fields) -> Dflash2Config:
     return Dflash2Config(
         layers=fields.integer("num_hidden_layers"),
         mlp_width=fields.integer("intermediate_size"),
@@ -341,20 +310,54 @@ def _dflash2(fields: _Fields) -> Dflash2Config:
 
 def check_config(config: ModelConfig) -> None:
     """Refuse sizes that contradict each other. Raises ConfigError naming both values."""
-    text, attention, gdn = config.text, config.text.attention, config.text.gdn
-    group = config.dflash2.conv_group if config.dflash2 else 1
-    rules = [
-        (attention.query_heads % attention.kv_heads == 0, "num_attention_heads", "kv heads"),
-        (gdn.value_heads % gdn.key_heads == 0, "linear_num_value_heads", "key heads"),
-        (attention.rotary_dim % 2 == 0, "rotary dimensions", "2"),
-        (attention.rotary_dim <= attention.head_dim, "rotary dimensions", "head_dim"),
-        (text.addressable <= text.vocab_rows, "addressable_vocab_size", "vocab_size"),
-        (config.draft_head_rows <= text.vocab_rows, "draft_head_rows", "vocab_size"),
-        (text.moe is None or text.moe.top_k <= text.moe.experts, "num_experts_per_tok", "experts"),
-        (text.attention_interval <= text.layers, "full_attention_interval", "num_hidden_layers"),
-        (config.vision is None or config.vision.output == text.hidden, "out_hidden_size", "hidden"),
-        (text.hidden % group == 0, "hidden_size", "conv_group_size"),
-    ]
-    for holds, name, against in rules:
+    for name, value, holds, against, other in _rules(config):
         if not holds:
-            raise ConfigError(f"config: {name} does not fit {against}: {config!r}")
+            raise ConfigError(f"config: {name} {value} does not fit {against} {other}")
+
+
+def _rules(config: ModelConfig) -> Iterator[tuple[str, object, bool, str, object]]:
+    """(name, value, whether it fits, what it must fit, that value), for each pair of sizes."""
+    text, attention, gdn = config.text, config.text.attention, config.text.gdn
+    heads, kv_heads = attention.query_heads, attention.kv_heads
+    yield "num_attention_heads", heads, heads % kv_heads == 0, "num_key_value_heads", kv_heads
+    values, keys = gdn.value_heads, gdn.key_heads
+    yield "linear_num_value_heads", values, values % keys == 0, "linear_num_key_heads", keys
+    yield "linear_conv_kernel_dim", gdn.conv_width, gdn.conv_width >= 2, "least width", 2
+    rotary, head_dim = attention.rotary_dim, attention.head_dim
+    fits = 0 < rotary <= head_dim and rotary % 2 == 0
+    yield "rotary dimensions", rotary, fits, "head_dim", head_dim
+    yield "num_hidden_layers", text.layers, text.layers <= _MOST_LAYERS, "largest", _MOST_LAYERS
+    interval, layers = text.attention_interval, text.layers
+    yield "full_attention_interval", interval, interval <= layers, "num_hidden_layers", layers
+    rows, bound = text.vocab_rows, text.addressable
+    yield "addressable_vocab_size", bound, bound <= rows, "vocab_size", rows
+    draft = config.draft_head_rows
+    yield "draft_head_rows", draft, draft <= bound, "addressable_vocab_size", bound
+    if text.moe:
+        chosen, experts = text.moe.top_k, text.moe.experts
+        yield "num_experts_per_tok", chosen, chosen <= experts, "num_experts", experts
+    if config.vision:
+        vision = config.vision
+        out, hidden = vision.output, text.hidden
+        yield "vision out_hidden_size", out, out == hidden, "hidden_size", hidden
+        yield "vision depth", vision.depth, vision.depth <= _MOST_LAYERS, "largest", _MOST_LAYERS
+    for drafter in (config.dflash, config.dflash2):
+        if drafter:
+            yield from _drafter_rules(drafter, text)
+
+
+def _drafter_rules(
+    drafter: DflashConfig | Dflash2Config, text: TextConfig
+) -> Iterator[tuple[str, object, bool, str, object]]:
+    targets = drafter.target_layers
+    fits = bool(targets) and max(targets) < text.layers
+    yield "drafter target_layer_ids", list(targets), fits, "num_hidden_layers", text.layers
+    mask = drafter.mask_id
+    yield "drafter mask_token_id", mask, mask < text.vocab_rows, "vocab_size", text.vocab_rows
+    layers = drafter.layers
+    yield "drafter num_hidden_layers", layers, layers <= _MOST_LAYERS, "largest", _MOST_LAYERS
+    heads, kv_heads = drafter.query_heads, drafter.kv_heads
+    yield "drafter num_attention_heads", heads, heads % kv_heads == 0, "kv heads", kv_heads
+    if isinstance(drafter, Dflash2Config):
+        group = drafter.conv_group
+        yield "hidden_size", text.hidden, text.hidden % group == 0, "conv_group_size", group
