@@ -1,30 +1,23 @@
 """Artifact to model: configuration, strict inventory, checks, weights on the device."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import Final
 
 from ninfer.artifact import Artifact, open_artifact
+from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.residency import Progress, Residency, weight_source
-from ninfer.errors import ConfigError, InventoryError, PayloadError, UsageError
+from ninfer.errors import InventoryError, PayloadError, UsageError
 from ninfer.frontend import Frontend
-from ninfer.log import get_logger
-from ninfer.models import CONFIG_RESOURCE, ModelConfig, check_inventory, object_specs
-from ninfer.models.qwen3_6 import (
-    FRONTEND_RESOURCES,
-    TextWeights,
-    bind_text,
-    recipe_for,
-)
-from ninfer.models.registry import resolve_config
+from ninfer.models import ModelConfig
+from ninfer.models.components import with_addressable
+from ninfer.models.qwen3_6 import TextWeights, bind_text
+from ninfer.models.qwen3_6.weights import TEXT_PREFIX
+from ninfer.models.stored_rows import StoredRows
 
-log = get_logger(__name__)
+_DRAFT_IDS: Final = "proposal/token_ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +30,11 @@ class LoadedModel:
 
 
 def read_config(artifact: Artifact) -> ModelConfig:
-    """Configuration of an opened artifact, its whole inventory checked against it.
+    """Configuration of an opened artifact, everything that it must hold checked; see ModelContents.
 
-    Extra objects of optional components are reported in the log. Raises InventoryError or
-    ConfigError naming the object.
+    Raises InventoryError or ConfigError naming the object or parameter.
     """
-    fields = _config_fields(artifact)
-    config = resolve_config(artifact.identity, fields)
-    specs = object_specs(artifact.identity, config)
-    for name in check_inventory(artifact.directory, specs):
-        log.warning("object %r is not known to this version of ninfer; skipped", name)
-    if fields is not None:
-        _check_digests(artifact, fields.get("frontend_sha256"))
-    return config
-
-
-def _config_fields(artifact: Artifact) -> dict[str, Any] | None:
-    if CONFIG_RESOURCE not in artifact.names:
-        return None
-    try:
-        fields = json.loads(artifact.resource(CONFIG_RESOURCE))
-    except ValueError as error:
-        raise ConfigError(f"{CONFIG_RESOURCE} is not JSON text: {error}") from error
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{CONFIG_RESOURCE} must hold a JSON object")
-    return fields
-
-
-def _check_digests(artifact: Artifact, digests: object) -> None:
-    """A v2 file has no checksum, so files of our own making state those of their text resources."""
-    if not isinstance(digests, dict) or set(digests) != set(FRONTEND_RESOURCES):
-        raise ConfigError(
-            f"{CONFIG_RESOURCE} must give frontend_sha256 for each of the frontend resources"
-        )
-    for name, expected in digests.items():
-        found = hashlib.sha256(artifact.resource(name)).hexdigest()
-        if found != expected:
-            raise InventoryError(f"{name} has SHA-256 {found}, not {expected}; the file is damaged")
+    return read_contents(artifact).config
 
 
 def load_model(
@@ -82,15 +43,29 @@ def load_model(
     """Open, check and bind. Raises ArtifactError or ConfigError that names what is wrong."""
     override = _template_override(options.chat_template)
     artifact = open_artifact(options.artifact)
-    config = read_config(artifact)
+    contents = read_contents(artifact)
     frontend = Frontend.from_resources(
-        {name: artifact.resource(name) for name in FRONTEND_RESOURCES}, chat_template=override
+        {name: artifact.resource(stored) for name, stored in contents.resources.items()},
+        chat_template=override,
     )
+    config = contents.config
+    if artifact.framing == 3:
+        config = with_addressable(config, frontend.tokenizer.addressable)
     _check_vocabulary(frontend, config)
-    _check_draft_ids(artifact, config)
-    source = weight_source(artifact, residency(config), progress)
-    weights = bind_text(source, config, recipe_for(config, artifact.identity.weights_id))
-    return LoadedModel(config, weights, frontend)
+    _check_draft_ids(artifact, contents, config)
+    objects = _objects(contents, TEXT_PREFIX)
+    source = weight_source(artifact, objects, residency(config), progress)
+    return LoadedModel(config, bind_text(source, config, contents.table), frontend)
+
+
+def _objects(contents: ModelContents, prefix: str) -> set[str]:
+    """Names of the stored objects in which parameters below `prefix` lie."""
+    return {
+        piece.object
+        for name, pieces in contents.table.items()
+        if name.startswith(prefix)
+        for piece in pieces
+    }
 
 
 def _template_override(path: Path | None) -> str | None:
@@ -111,16 +86,15 @@ def _check_vocabulary(frontend: Frontend, config: ModelConfig) -> None:
         )
 
 
-def _check_draft_ids(artifact: Artifact, config: ModelConfig) -> None:
+def _check_draft_ids(artifact: Artifact, contents: ModelContents, config: ModelConfig) -> None:
     if not config.draft_head_rows:
         return
-    ids = artifact.tensor("text/draft_head_token_ids")
-    assert isinstance(ids, Tensor)
+    ids = StoredRows(artifact.tensor, contents.table, [_DRAFT_IDS]).tensor(_DRAFT_IDS)
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= config.text.addressable:
         raise PayloadError(
-            f"text/draft_head_token_ids holds id {low if low < 0 else high}, outside "
+            f"{_DRAFT_IDS} holds id {low if low < 0 else high}, outside "
             f"0..{config.text.addressable - 1}"
         )
     if ids.unique().numel() != ids.numel():
-        raise PayloadError("text/draft_head_token_ids holds an id twice")
+        raise PayloadError(f"{_DRAFT_IDS} holds an id twice")

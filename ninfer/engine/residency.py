@@ -1,13 +1,12 @@
 """How stored weights become the resident ones: device, activation format, decoded or as stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ninfer.artifact import Artifact
-from ninfer.artifact.directory import TensorEntry
 from ninfer.models.qwen3_6 import WeightSource
 from ninfer.ops.tensors import Weight
 
@@ -24,22 +23,14 @@ class Residency:
     decoded: bool
 
 
-def text_bytes(artifact: Artifact) -> int:
-    """Stored bytes of the tensors that a text-only model keeps in memory."""
-    return sum(
-        entry.bytes
-        for entry in artifact.directory.entries
-        if isinstance(entry, TensorEntry) and _is_resident(entry.name)
-    )
+def weight_source(
+    artifact: Artifact, objects: Iterable[str], residency: Residency, progress: Progress
+) -> WeightSource:
+    """Hand out stored objects as they will stay in memory, reporting progress in stored bytes.
 
-
-def _is_resident(name: str) -> bool:
-    return name.startswith("text/") and not name.startswith("text/draft_head")
-
-
-def weight_source(artifact: Artifact, residency: Residency, progress: Progress) -> WeightSource:
-    """Hand out stored objects as they will stay in memory, reporting progress in stored bytes."""
-    total = text_bytes(artifact)
+    `objects` are all that will be asked for; their bytes are the whole.
+    """
+    total = sum(artifact.entry(name).bytes for name in objects)
     done = 0
 
     def source(name: str) -> Weight:

@@ -15,6 +15,7 @@ from ninfer.formats.registry import (
 if TYPE_CHECKING:
     from ninfer.formats.codec import dequantise, quantise
     from ninfer.formats.direct import DIRECT_DTYPES, to_direct
+    from ninfer.formats.join import join_rows
     from ninfer.formats.packed import Fp8RowMatrix, GroupedMatrix, Nvfp4Matrix, PackedMatrix
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Nvfp4Matrix",
     "PackedMatrix",
     "dequantise",
+    "join_rows",
     "kv_format",
     "numeric_format",
     "quantise",
@@ -38,6 +40,7 @@ _LAZY = {
     "DIRECT_DTYPES": "direct",
     "to_direct": "direct",
     "dequantise": "codec",
+    "join_rows": "join",
     "quantise": "codec",
     "Fp8RowMatrix": "packed",
     "GroupedMatrix": "packed",

@@ -198,7 +198,7 @@ def test_a_draft_id_twice_is_refused(micro_artifacts: dict[str, Path], tmp_path:
     data = bytearray(micro_artifacts["dense"].read_bytes())
     data[start : start + 4] = data[start + 4 : start + 8]
     (tmp_path / "a.ninfer").write_bytes(data)
-    with pytest.raises(PayloadError, match="text/draft_head_token_ids holds an id twice"):
+    with pytest.raises(PayloadError, match="proposal/token_ids holds an id twice"):
         Engine.load(options_for(tmp_path / "a.ninfer"))
 
 

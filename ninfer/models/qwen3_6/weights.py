@@ -1,16 +1,20 @@
-"""Typed weight views of a Qwen3.6 text decoder, and binding them by name."""
+"""Typed weight views of a Qwen3.6 text decoder, and binding them to parameters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ninfer.models.config import ModelConfig, TextConfig
-from ninfer.models.qwen3_6.recipe import Parent, Recipe, attention_rows, gdn_rows
+from ninfer.models.parameters import ParameterTable, Piece
+from ninfer.models.qwen3_6.parameters import stored_table
+from ninfer.models.qwen3_6.recipe import Recipe, attention_rows, gdn_rows
+from ninfer.models.stored_rows import ObjectSource, StoredRows
 from ninfer.ops.tensors import ExpertWeights, SharedExpert, Weight
 
 # Hands out a stored object by name, already on the device and in its resident form.
-WeightSource = Callable[[str], Weight]
+WeightSource = ObjectSource
+TEXT_PREFIX = "text/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,84 +88,126 @@ class TextWeights:
     head: Weight  # [vocab_rows, hidden]
 
 
-def bind_text(source: WeightSource, config: ModelConfig, recipe: Recipe) -> TextWeights:
-    """Build the views from stored objects; `source` is asked for each object exactly once."""
+def bind_text(
+    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable
+) -> TextWeights:
+    """Build the views from stored objects; `source` is asked for each object exactly once.
+
+    `places` says where the parameters lie: the recipe of a v2 file, or a table, for instance of the
+    bindings of a v3 file. Projections of one input that lie in one object become one matrix.
+    Raises InventoryError for parts of one matrix that are stored in different formats.
+    """
+    table = stored_table(config, places) if isinstance(places, Recipe) else places
     text = config.text
-    layers = tuple(_layer(source, text, recipe, index) for index in range(text.layers))
+    rows = StoredRows(source, table, [name for name in table if name.startswith(TEXT_PREFIX)])
+    # The order of the published files, so that they are read from front to back.
+    embedding = rows.take("text/token_embedding")
+    layers = tuple(_layer(rows, text, index) for index in range(text.layers))
     return TextWeights(
-        embedding=source("text/token_embedding"),
+        embedding=embedding,
         layers=layers,
-        final_norm=_dense(source, "text/final_norm"),
-        head=source("text/output_head"),
+        final_norm=rows.tensor("text/final_norm"),
+        head=rows.take("text/output_head"),
     )
 
 
-def _dense(source: WeightSource, name: str) -> Tensor:
-    tensor = source(name)
-    assert isinstance(tensor, Tensor), name
-    return tensor
+def fused_projection(
+    stored: StoredRows, names: Mapping[str, str], heights: Mapping[str, int]
+) -> FusedProjection:
+    """Projections of one input; those that follow each other in one object share a matrix.
+
+    `names` and `heights` give the parameter and the rows of each part. Matrices are in the order
+    in which `names` first comes to their objects.
+    """
+    groups = _neighbours({part: stored.runs(name) for part, name in names.items()})
+    return FusedProjection(
+        matrices=tuple(stored.take(*(names[part] for part in group)) for group in groups),
+        parts=tuple(groups),
+        rows=tuple(tuple(heights[part] for part in group) for group in groups),
+    )
 
 
-def _layer(source: WeightSource, text: TextConfig, recipe: Recipe, index: int) -> LayerWeights:
+def _neighbours(places: Mapping[str, tuple[Piece, ...]]) -> list[tuple[str, ...]]:
+    """Parts whose rows follow each other in one object, group by group, in row order."""
+    by_object: dict[str, list[str]] = {}
+    for part, pieces in places.items():
+        # A part in several pieces is put together into a matrix of its own.
+        key = pieces[0].object if len(pieces) == 1 else f"\0{part}"
+        by_object.setdefault(key, []).append(part)
+    groups: list[tuple[str, ...]] = []
+    for parts in by_object.values():
+        parts.sort(key=lambda part: places[part][0].start)
+        run = [parts[0]]
+        for part in parts[1:]:
+            if places[part][0].start == places[run[-1]][0].stop:
+                run.append(part)
+            else:
+                groups.append(tuple(run))
+                run = [part]
+        groups.append(tuple(run))
+    return groups
+
+
+def _layer(stored: StoredRows, text: TextConfig, index: int) -> LayerWeights:
     prefix = f"text/layers/{index}"
+    input_norm = stored.tensor(f"{prefix}/input_norm")
     mixer: AttentionWeights | GdnWeights
     if text.is_attention(index):
-        mixer = _attention(source, f"{prefix}/attention", text, recipe)
+        mixer = _attention(stored, f"{prefix}/attention", text)
     else:
-        mixer = _gdn(source, f"{prefix}/gdn", text, recipe)
+        mixer = _gdn(stored, f"{prefix}/gdn", text)
+    post_norm = stored.tensor(f"{prefix}/post_attention_norm")
     feed_forward: DenseMlpWeights | SparseMoeWeights
     if text.moe:
-        feed_forward = _moe(source, f"{prefix}/moe", text.moe.experts)
+        feed_forward = _moe(stored, f"{prefix}/moe", text.moe.experts)
     else:
         feed_forward = DenseMlpWeights(
-            source(f"{prefix}/mlp/gate_up"), source(f"{prefix}/mlp/down")
+            stored.take(f"{prefix}/mlp/gate", f"{prefix}/mlp/up"),
+            stored.take(f"{prefix}/mlp/down"),
         )
-    return LayerWeights(
-        input_norm=_dense(source, f"{prefix}/input_norm"),
-        mixer=mixer,
-        post_norm=_dense(source, f"{prefix}/post_attention_norm"),
-        feed_forward=feed_forward,
-    )
+    return LayerWeights(input_norm, mixer, post_norm, feed_forward)
 
 
-def _fused(
-    source: WeightSource, prefix: str, parents: Sequence[Parent], rows: Mapping[str, int]
-) -> FusedProjection:
-    return FusedProjection(
-        matrices=tuple(source(f"{prefix}/{parent.name}") for parent in parents),
-        parts=tuple(parent.parts for parent in parents),
-        rows=tuple(tuple(rows[part] for part in parent.parts) for parent in parents),
-    )
-
-
-def _attention(
-    source: WeightSource, prefix: str, text: TextConfig, recipe: Recipe
-) -> AttentionWeights:
+def _attention(stored: StoredRows, prefix: str, text: TextConfig) -> AttentionWeights:
+    heights = attention_rows(text.attention)
     return AttentionWeights(
-        projections=_fused(source, prefix, recipe.attention, attention_rows(text.attention)),
-        query_norm=_dense(source, f"{prefix}/query_norm"),
-        key_norm=_dense(source, f"{prefix}/key_norm"),
-        output=source(f"{prefix}/output"),
+        projections=fused_projection(stored, {p: f"{prefix}/{p}" for p in heights}, heights),
+        query_norm=stored.tensor(f"{prefix}/query_norm"),
+        key_norm=stored.tensor(f"{prefix}/key_norm"),
+        output=stored.take(f"{prefix}/output"),
     )
 
 
-def _gdn(source: WeightSource, prefix: str, text: TextConfig, recipe: Recipe) -> GdnWeights:
-    parents = (*recipe.gdn_gates, *recipe.gdn)
+def _gdn(stored: StoredRows, prefix: str, text: TextConfig) -> GdnWeights:
+    heights = gdn_rows(text.gdn)
+    names = {
+        "a": f"{prefix}/a_projection",
+        "b": f"{prefix}/b_projection",
+        **{part: f"{prefix}/{part}" for part in ("query", "key", "value", "z")},
+    }
+    a_log, dt_bias = stored.tensor(f"{prefix}/a_log"), stored.tensor(f"{prefix}/dt_bias")
+    convolution = stored.tensor(f"{prefix}/convolution")
     return GdnWeights(
-        projections=_fused(source, prefix, parents, gdn_rows(text.gdn)),
-        convolution=_dense(source, f"{prefix}/convolution"),
-        a_log=_dense(source, f"{prefix}/a_log"),
-        dt_bias=_dense(source, f"{prefix}/dt_bias"),
-        norm=_dense(source, f"{prefix}/norm"),
-        output=source(f"{prefix}/output"),
+        projections=fused_projection(stored, names, heights),
+        convolution=convolution,
+        a_log=a_log,
+        dt_bias=dt_bias,
+        norm=stored.tensor(f"{prefix}/norm"),
+        output=stored.take(f"{prefix}/output"),
     )
 
 
-def _moe(source: WeightSource, prefix: str, experts: int) -> SparseMoeWeights:
+def _moe(stored: StoredRows, prefix: str, experts: int) -> SparseMoeWeights:
+    routed = [f"{prefix}/experts/{expert}" for expert in range(experts)]
     return SparseMoeWeights(
-        router=source(f"{prefix}/router_shared_gate"),
+        router=stored.take(f"{prefix}/router", f"{prefix}/shared_score"),
         experts=ExpertWeights(
-            source(f"{prefix}/routed_gate_up"), source(f"{prefix}/routed_down"), experts
+            stored.take(*(f"{name}/{part}" for name in routed for part in ("gate", "up"))),
+            stored.take(*(f"{name}/down" for name in routed)),
+            experts,
         ),
-        shared=SharedExpert(source(f"{prefix}/shared_gate_up"), source(f"{prefix}/shared_down")),
+        shared=SharedExpert(
+            stored.take(f"{prefix}/shared/gate", f"{prefix}/shared/up"),
+            stored.take(f"{prefix}/shared/down"),
+        ),
     )
