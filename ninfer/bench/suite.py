@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
-from ninfer.bench import artifact, engine_cpu, formats
+from ninfer.bench import artifact, convert, engine_cpu, formats
 from ninfer.bench.machine import this_machine
 from ninfer.bench.report import Report, Row
 from ninfer.errors import UsageError
 
 BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
     "artifact": artifact.run,
+    "convert": convert.run,
     "engine-cpu": engine_cpu.run,
     "formats": formats.run,
 }
