@@ -10,10 +10,12 @@
     |   `-- PayloadError      stored words that no writer may produce (NaN scale, illegal code)
     |-- FormatError           values that a numeric format cannot represent
     |-- ConfigError           a model configuration that is incomplete or contradicts itself
+    |-- FetchError            a download that failed, or that is not the file it should be
     |-- CheckpointError       a source checkpoint that cannot be converted
     |-- RequestError          a request that cannot be served as asked
     |   |-- PromptError       messages, tools or template input that cannot be rendered
-    |   `-- ContextError      the prompt does not fit the context
+    |   |-- ContextError      the prompt does not fit the context
+    |   `-- CapacityError     all pages or state slots are taken now; the same request may fit later
     `-- GenerationError       the model produced something that ends this request (NaN logits)
 
 Each message is one line that names the object and the value, and says what to do when that is
@@ -65,6 +67,10 @@ class CheckpointError(NInferError):
     """A source checkpoint cannot be converted: a file or tensor is missing, damaged or unfit."""
 
 
+class FetchError(NInferError):
+    """A download failed, or what the server has is not the published file."""
+
+
 class RequestError(NInferError):
     """A request cannot be served as asked; other requests are not affected."""
 
@@ -80,6 +86,10 @@ class ContextError(RequestError):
         super().__init__(message)
         self.prompt_tokens = prompt_tokens
         self.limit = limit
+
+
+class CapacityError(RequestError):
+    """All pages or state slots are taken now; the same request may fit later."""
 
 
 class GenerationError(NInferError):

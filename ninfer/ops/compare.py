@@ -24,17 +24,20 @@ def compare(
 
     The case runs by the form that dispatch has chosen with activations of `dtype`, and by the
     reference with the same values widened to float64. Float results and float state are judged
-    by the criterion of their own type; indices, codes and cache words must be equal. State slots
-    that the reference leaves alone must keep their bits, and so must every other argument.
+    by the criterion of their own type, which must be the reference's; indices, codes and cache
+    words must be equal. State slots that the reference leaves alone must keep their bits, and so
+    must every other argument.
     """
     call = case.make(dtype, device, seed)
     before = _copied(call.arguments)
     oracle = {name: _widened(value) for name, value in call.arguments.items()}
     oracle_before = _copied(oracle)
+    plain = _copied(call.arguments)
     actual = case.op(**call.arguments)
     with using(REFERENCE):
         expected = case.op(**oracle)
-    found = _results(actual, expected)
+        own_type = case.op(**plain)
+    found = _results(actual, expected) + _types(actual, own_type)
     for name, value in call.arguments.items():
         if name not in call.changed:
             found += _inputs(name, value, before[name])
@@ -51,6 +54,13 @@ def _results(actual: Any, expected: Any) -> list[str]:
         return [f"gives {sorted(got)}, not {sorted(want)}"]
     found = [(name, _differs(got[name], want[name])) for name in got]
     return [f"{name}: {problem}" for name, problem in found if problem]
+
+
+def _types(actual: Any, own_type: Any) -> list[str]:
+    """Results whose type is not that of the reference on the same, not widened, arguments."""
+    wanted = {name: tensor.dtype for name, tensor in _tensors("result", own_type)}
+    found = [(name, tensor.dtype, wanted.get(name)) for name, tensor in _tensors("result", actual)]
+    return [f"{name}: is {got}, not {want}" for name, got, want in found if got != want]
 
 
 def _inputs(name: str, after: Any, before: Any) -> list[str]:

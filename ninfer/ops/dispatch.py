@@ -12,6 +12,8 @@ R = TypeVar("R")
 REFERENCE: Final = "reference"
 
 _forms: dict[str, dict[str, Callable[..., Any]]] = {REFERENCE: {}}
+# The backend of the process; an op that is imported later has to have a form in it too.
+_backend = REFERENCE
 _routes: dict[str, "Route[Any, Any]"] = {}
 
 
@@ -30,6 +32,7 @@ class Route(Generic[P, R]):
         assert self.name not in _routes, self.name
         _forms[REFERENCE][self.name] = reference
         _routes[self.name] = self
+        self.run = _select(_backend, [self.name])[self.name]
 
 
 def op_names() -> tuple[str, ...]:
@@ -55,8 +58,10 @@ def set_backend(backend: str) -> None:
 
     Raises UnsupportedError when the backend lacks a form of any op: nothing falls back silently.
     """
+    global _backend
     for name, form in _select(backend, op_names()).items():
         _routes[name].run = form
+    _backend = backend
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ninfer.errors import ContextError
+from ninfer.errors import CapacityError
 from ninfer.runtime.config import PAGE_SIZE
 
 
@@ -11,7 +11,7 @@ class PagePool:
 
     def __init__(self, pages: int) -> None:
         self._free = list(range(pages - 1, -1, -1))
-        self._pages = pages
+        self._taken = [False] * pages
 
     @property
     def free_count(self) -> int:
@@ -21,21 +21,23 @@ class PagePool:
     @property
     def capacity(self) -> int:
         """Pages in all."""
-        return self._pages
+        return len(self._taken)
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` pages. Raises ContextError, taking none, when fewer are free."""
+        """Take `count` pages. Raises CapacityError, taking none, when fewer are free."""
         if count > len(self._free):
-            raise ContextError(
+            raise CapacityError(
                 f"{count} KV pages of {PAGE_SIZE} tokens are needed, {len(self._free)} of "
-                f"{self._pages} are free; raise --kv-capacity",
-                prompt_tokens=count * PAGE_SIZE,
-                limit=self._pages * PAGE_SIZE,
+                f"{self.capacity} are free; wait for other requests or raise --kv-capacity"
             )
-        return [self._free.pop() for _ in range(count)]
+        pages = [self._free.pop() for _ in range(count)]
+        for page in pages:
+            self._taken[page] = True
+        return pages
 
     def free(self, pages: Iterable[int]) -> None:
         """Give pages back; each must be allocated."""
-        returned = list(pages)
-        assert not set(returned) & set(self._free), "page freed twice"
-        self._free.extend(reversed(returned))
+        for page in pages:
+            assert self._taken[page], f"page {page} freed twice"
+            self._taken[page] = False
+            self._free.append(page)

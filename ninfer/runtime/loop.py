@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ninfer.errors import ContextError
 from ninfer.models.config import ModelConfig
@@ -60,8 +60,8 @@ class Runtime:
         """Yield up to `max_tokens` token ids; closing the iterator frees pages and slot at once.
 
         `runs` say which prompt tokens stand for which rows of `media`. `max_tokens` must not exceed
-        `output_capacity`. Raises ContextError when pages are short and GenerationError on
-        non-finite logits.
+        `output_capacity`. Raises CapacityError while pages or slots are taken and GenerationError
+        on non-finite logits.
         """
         assert prompt and 0 < max_tokens <= self.output_capacity(len(prompt))
         with self._admitted(prompt, sampling, max_tokens) as sequence:
@@ -85,13 +85,12 @@ class Runtime:
     def _admitted(
         self, prompt: Items[int], sampling: SamplingParams, max_tokens: int
     ) -> Iterator[Sequence]:
-        pages = self.pages.allocate(pages_for(len(prompt) + max_tokens - 1))
-        slot = self.slots.allocate()
-        try:
+        with ExitStack() as taken:
+            pages = self.pages.allocate(pages_for(len(prompt) + max_tokens - 1))
+            taken.callback(self.pages.free, pages)
+            slot = self.slots.allocate()
+            taken.callback(self.slots.free, slot)
             yield Sequence(list(prompt), len(prompt), sampling, pages, slot)
-        finally:
-            self.pages.free(pages)
-            self.slots.free(slot)
 
     def _step(self, sequence: Sequence) -> int:
         """Process all tokens that are not cached yet and draw the one after them."""

@@ -1,5 +1,6 @@
 """State slot pool: which recurrent-state slots are free, and clearing them for a new sequence."""
 
+from ninfer.errors import CapacityError
 from ninfer.models.forward_batch import Caches
 
 
@@ -8,6 +9,7 @@ class StateSlotPool:
 
     def __init__(self, slots: int, caches: Caches) -> None:
         self._free = list(range(slots - 1, -1, -1))
+        self._slots = slots
         self._caches = caches
 
     @property
@@ -16,7 +18,14 @@ class StateSlotPool:
         return len(self._free)
 
     def allocate(self) -> int:
-        """Take a slot and clear its convolution and recurrent state in every layer."""
+        """Take a slot and clear its convolution and recurrent state in every layer.
+
+        Raises CapacityError, taking none, when all are taken.
+        """
+        if not self._free:
+            raise CapacityError(
+                f"all {self._slots} state slots are taken; wait for other requests to end"
+            )
         slot = self._free.pop()
         for state in self._caches.gdn.values():
             state.conv[slot].zero_()

@@ -58,6 +58,14 @@ def test_nan_is_found(faulty):
     assert "1 of 231 values are not finite" in problems("rmsnorm", "odd_offset_True")
 
 
+def test_a_result_of_another_type_is_found(faulty):
+    """A kernel that widens its result is right in value and breaks its contract."""
+    faulty(lambda *a, **k: norm.rmsnorm(*a, **k).float(), "rmsnorm")
+    with dispatch.using("faulty", only=["rmsnorm"]):
+        found = compare(case("rmsnorm", "odd_offset_True"), torch.bfloat16)
+    assert "rmsnorm-odd_offset_True: result: is torch.float32, not torch.bfloat16" in found
+
+
 def test_wrong_shape_is_found(faulty):
     faulty(lambda *a, **k: norm.rmsnorm(*a, **k)[:-1], "rmsnorm")
     assert "has shape (6, 33), not (7, 33)" in problems("rmsnorm", "odd_offset_True")

@@ -96,3 +96,14 @@ def test_every_exported_op_goes_through_dispatch():
         if callable(getattr(ops, name)) and not isinstance(getattr(ops, name), type)
     }
     assert functions - {"uniform", "uniform_bits", "Weight"} == set(dispatch.op_names())
+
+
+def test_an_op_imported_after_the_choice_needs_a_form_in_it(monkeypatch):
+    monkeypatch.setattr(dispatch, "_backend", "elsewhere")
+    monkeypatch.setitem(dispatch._forms, "elsewhere", {})
+    monkeypatch.setattr(dispatch, "_routes", {})
+
+    def late_op() -> None: ...
+
+    with pytest.raises(UnsupportedError, match="'elsewhere' has no form of late_op"):
+        dispatch.Route(late_op)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ninfer.artifact import open_artifact
-from ninfer.errors import ContextError, GenerationError
+from ninfer.errors import CapacityError, ContextError, GenerationError
 from ninfer.models import CONFIG_RESOURCE, ModelConfig, resolve_config
 from ninfer.models.qwen3_6 import TextWeights, bind_text, recipe_for
 from ninfer.request import SamplingParams
@@ -127,9 +127,23 @@ def test_output_capacity_and_a_prompt_that_is_too_long(runtime_of: MakeRuntime) 
 
 def test_too_few_pages_take_none(runtime_of: MakeRuntime) -> None:
     runtime = runtime_of(pages=2)
-    with pytest.raises(ContextError, match="2 are free; raise --kv-capacity"):
+    with pytest.raises(CapacityError, match="2 of 2 are free; wait for other requests or raise"):
         next(runtime.generate(prompt_of(200), GREEDY, 1))
     assert (runtime.pages.free_count, runtime.slots.free_count) == (2, 1)
+
+
+def test_failed_admissions_leave_the_free_counts_alone(runtime_of: MakeRuntime) -> None:
+    """D10: nothing that was taken before the failure stays taken."""
+    runtime = runtime_of()
+    running = runtime.generate(prompt_of(60), GREEDY, 4)
+    first = next(running)
+    free = runtime.pages.free_count
+    for _ in range(1000):
+        with pytest.raises(CapacityError, match="all 1 state slots are taken"):
+            next(runtime.generate(prompt_of(60), GREEDY, 4))
+    assert runtime.pages.free_count == free
+    assert [first, *running] == list(runtime.generate(prompt_of(60), GREEDY, 4))
+    assert runtime.pages.free_count == runtime.pages.capacity
 
 
 def test_logits_that_are_not_finite_end_the_request_only(micro_artifacts: dict[str, Path]) -> None:

@@ -54,6 +54,9 @@ def embed_tokens(weights: TextWeights, batch: ForwardBatch, *, dtype: torch.dtyp
 
 def logits(weights: TextWeights, hidden: Tensor, rows: Tensor) -> Tensor:
     """Logits [R, vocab_rows] of the wanted rows of hidden [T, hidden]."""
+    if not rows.shape[0]:
+        # A packed head would be decoded whole for nothing.
+        return hidden.new_empty((0, weights.head.shape[0]))
     return ops.linear(hidden[rows], weights.head)
 
 
