@@ -5,7 +5,7 @@ from typing import Final
 # Packages and root modules, lowest floor first. Imports go down only.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("errors", "log", "request", "cards", "version", "lazy"),
-    ("formats", "audit", "client", "connect", "options"),
+    ("formats", "audit", "client", "connect", "options", "json_text"),
     ("artifact", "ops"),
     ("models", "frontend"),
     ("runtime", "convert"),
@@ -16,8 +16,8 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
 )
 FLOOR_OF: Final = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-# What every package may use: nouns, errors, and the declaration of options.
-_GROUND: Final = frozenset(FLOORS[0]) | {"options"}
+# What every package may use: nouns, errors, the declaration of options, strict JSON.
+_GROUND: Final = frozenset(FLOORS[0]) | {"options", "json_text"}
 
 # Packages that may import less than everything below them.
 ONLY: Final[dict[str, frozenset[str]]] = {
@@ -52,7 +52,10 @@ OWNERS: Final[dict[str, frozenset[str]]] = {
     "ray": frozenset({"cluster"}),
     "tokenizers": frozenset({"frontend"}),
     "jinja2": frozenset({"frontend"}),
+    "PIL": frozenset({"frontend"}),
+    "av": frozenset({"frontend"}),
     "safetensors": frozenset({"convert"}),
+    "huggingface_hub": frozenset({"artifact"}),
     "transformers": frozenset({"selftest"}),
     "rich": frozenset({"cli"}),
     **{name: frozenset({"server", "cluster"}) for name in _HTTP},

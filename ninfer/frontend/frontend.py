@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from ninfer.errors import ArtifactError, PromptError
 from ninfer.frontend.chat_template import ChatTemplate
+from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
 from ninfer.frontend.output import OutputParser
+from ninfer.frontend.placeholders import END, PADS, START
 from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
 from ninfer.frontend.tokenizer import Tokenizer
 from ninfer.request import (
@@ -29,21 +31,38 @@ _TURN_ENDS: Final = ("<|im_end|>", "<|endoftext|>")
 
 
 class Frontend:
-    """Tokenizer, chat template and stop ids of one model. Shared by all requests; thread-safe."""
+    """Tokenizer, chat template and stop ids of one model. Shared by all requests; thread-safe.
+
+    Without `media` images and videos are refused.
+    """
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, stop_ids: tuple[int, ...]
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        stop_ids: tuple[int, ...],
+        media: MediaLoader | None = None,
     ) -> None:
         self.tokenizer: Final = tokenizer
         self.template: Final = template
         self.stop_ids: Final = stop_ids
+        self.media: Final = media
+        missing = [text for text in (START, *PADS.values(), END) if text not in tokenizer.special]
+        if media and missing:
+            raise ArtifactError(f"tokenizer.json has no special token {missing[0]!r}")
 
     @classmethod
     def from_resources(
-        cls, resources: Mapping[str, bytes], chat_template: str | None = None
+        cls,
+        resources: Mapping[str, bytes],
+        chat_template: str | None = None,
+        *,
+        vision: bool = False,
+        limits: MediaLimits | None = None,
     ) -> "Frontend":
         """Build from an artifact's resources by name; `chat_template` replaces the artifact's.
 
+        `vision` takes images and videos, within `limits`, for a model whose tower is loaded.
         Raises ArtifactError for a missing or broken resource, PromptError for a template that does
         not compile.
         """
@@ -53,7 +72,8 @@ class Frontend:
         if chat_template is None:
             chat_template = _decoded(_resource(resources, _CHAT_TEMPLATE), _CHAT_TEMPLATE)
         stop_ids = _stop_ids(_resource(resources, _GENERATION_CONFIG), tokenizer)
-        return cls(tokenizer, ChatTemplate(chat_template), stop_ids)
+        media = MediaLoader.from_resources(resources, limits) if vision else None
+        return cls(tokenizer, ChatTemplate(chat_template), stop_ids, media)
 
     @cached_property
     def reasoning_efforts(self) -> tuple[str, ...]:
@@ -65,20 +85,26 @@ class Frontend:
         conversation: Conversation,
         *,
         literal_control_text: LiteralControlText = "text",
+        sources: SourceRules | None = None,
     ) -> PreparedPrompt:
-        """Render and encode a normal conversation (see `parse_conversation`).
+        """Load media, render and encode a normal conversation (see `parse_conversation`).
 
-        Raises PromptError for media, for a template option that this template does not have, and
-        for messages that the template refuses.
+        `sources` says where media may come from; the default leaves local files alone. Raises
+        PromptError for media that cannot be had, or for any without a vision tower, for a template
+        option that this template does not have, and for messages that the template refuses.
         """
         self._check_options(conversation.template)
-        for index, message in enumerate(conversation.messages):
-            for part in message.content:
-                if part.kind != "text":
-                    raise PromptError(
-                        f"messages[{index}] has a part of kind {part.kind}; only text is supported"
-                    )
-        return prepare_prompt(conversation, self.template, self.tokenizer, literal_control_text)
+        if self.media is None:
+            _refuse_media(conversation)
+            return prepare_prompt(conversation, self.template, self.tokenizer, literal_control_text)
+        return prepare_prompt(
+            conversation,
+            self.template,
+            self.tokenizer,
+            literal_control_text,
+            media=self.media.load(conversation.messages, sources or SourceRules()),
+            merge=self.media.image.merge,
+        )
 
     def prepare_text(self, prompt: str, options: TemplateOptions | None = None) -> PreparedPrompt:
         """A prompt of one user message."""
@@ -109,6 +135,15 @@ class Frontend:
             )
         if options.preserve_thinking and not self.template.reads("preserve_thinking"):
             raise PromptError("preserve_thinking is not offered by the chat template; leave it out")
+
+
+def _refuse_media(conversation: Conversation) -> None:
+    for index, message in enumerate(conversation.messages):
+        for part in message.content:
+            if part.kind != "text":
+                raise PromptError(
+                    f"messages[{index}] has a part of kind {part.kind}; only text is supported"
+                )
 
 
 def _resource(resources: Mapping[str, bytes], name: str) -> bytes:

@@ -180,7 +180,7 @@ def _media(
         source = source.get("url")
     if not isinstance(source, str) or not source:
         _fail(f"{where}.{member}", source, "give a path, URL or data URI")
-    return ContentPart(kind, source=source)
+    return ContentPart(kind, source=source, place=where)
 
 
 def _tool_call(item: object, where: str) -> ToolCall:

@@ -1,13 +1,14 @@
 """A conversation to a prepared prompt: template variables, rendering, token ids."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ninfer.errors import PromptError
 from ninfer.frontend.chat_template import ChatTemplate
+from ninfer.frontend.placeholders import PADS, expand_placeholders, find_runs
 from ninfer.frontend.reasoning import starts_in_reasoning
 from ninfer.frontend.tokenizer import Tokenizer
-from ninfer.request import ContentPart, Conversation, Message, PreparedPrompt
+from ninfer.request import ContentPart, Conversation, Media, Message, PreparedPrompt
 
 # What a special token's text becomes when a message or tool holds it: "text" encodes it as the
 # characters that it shows; "control" makes it the token, as published chat stacks do by default.
@@ -22,8 +23,10 @@ def prepare_prompt(
     template: ChatTemplate,
     tokenizer: Tokenizer,
     literal_control_text: LiteralControlText = "text",
+    media: Sequence[Media] = (),
+    merge: int = 1,
 ) -> PreparedPrompt:
-    """Render and encode.
+    """Render and encode; `media` are those of the conversation, in order.
 
     Only special tokens are kept from being spelled by clients. Tags of thoughts and tools are left
     alone in text, because templates read them there. For prompts in which no message or tool
@@ -35,10 +38,16 @@ def prepare_prompt(
     except RecursionError:
         raise PromptError("tools or tool arguments are nested too deeply") from None
     rendered = template.render(variables)
+    if media:
+        rendered = expand_placeholders(rendered, media, merge)
+    ids = tokenizer.encode(rendered, mark=mark)
+    pad_ids = {kind: tokenizer.special[pad] for kind, pad in PADS.items()} if media else {}
     return PreparedPrompt(
         text=rendered.replace(mark, "") if mark else rendered,
-        token_ids=tuple(tokenizer.encode(rendered, mark=mark)),
+        token_ids=tuple(ids),
         starts_in_reasoning=starts_in_reasoning(rendered),
+        media=tuple(media),
+        runs=find_runs(ids, pad_ids, media, merge),
     )
 
 
