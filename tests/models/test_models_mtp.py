@@ -1,5 +1,7 @@
 """The MTP layer and its heads against a second implementation, its alignment, and its rewinding."""
 
+from dataclasses import replace
+
 import drafter_formulas as formulas
 import numpy as np
 import pytest
@@ -7,10 +9,10 @@ import torch
 from drafter_scene import ADDRESSABLE, HIDDEN, Objects, Pages, empty_caches, small_config
 from torch import Tensor
 
-from ninfer.models.forward_batch import Caches, ForwardBatch, GdnState, cache_spec
-from ninfer.models.qwen3_6 import bind_text, decode, recipe_for
+from ninfer.models.forward_batch import Caches, ForwardBatch, GdnState, MediaRows, cache_spec
+from ninfer.models.qwen3_6 import TextWeights, bind_text, decode, recipe_for
 from ninfer.models.qwen3_6.inventory import inventory
-from ninfer.models.qwen3_6.mtp import bind_mtp, mtp_cache_spec, mtp_forward, shifted_tokens
+from ninfer.models.qwen3_6.mtp import bind_mtp, mtp_cache_spec, mtp_forward, shifted_batch
 from ninfer.models.qwen3_6.proposal import bind_draft_head, full_head, greedy_drafts
 
 HEADS = formulas.Heads(query=4, kv=2, dim=16, rotary=8)
@@ -24,7 +26,12 @@ class Drafter:
         self.config = small_config(moe=moe)
         self.objects = Objects(self.config)
         self.weights = bind_mtp(self.objects, self.config.text)
-        self.embedding = self.objects.tensors["text/token_embedding"]
+        tensors = self.objects.tensors
+        self.embedding = tensors["text/token_embedding"]
+        # MTP reads the embedding alone.
+        self.target = TextWeights(
+            self.embedding, (), tensors["text/final_norm"], tensors["text/output_head"]
+        )
         self.pages = Pages.of(2, LENGTH)
         self.cache = empty_caches(mtp_cache_spec(self.config.text), self.pages.count)[0]
         self.top_k = self.config.text.moe.top_k if self.config.text.moe else 0
@@ -44,7 +51,7 @@ class Drafter:
 
     def run(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
         text = self.config.text
-        return mtp_forward(self.weights, text, self.embedding, batch, hidden, self.cache)
+        return mtp_forward(self.weights, self.target, text, batch, hidden, self.cache)
 
     def slow(self, tokens: list[int], axes: Tensor, hidden: Tensor) -> Tensor:
         positions = [tuple(column) for column in axes.T.tolist()]
@@ -104,13 +111,7 @@ def test_prefill_fuses_each_state_with_the_next_token(drafter: Drafter) -> None:
     drafter.pages = pages
     target = drafter.batch(spans, [prompt], axes)
     hidden = target_states(drafter, target)
-    shifted = ForwardBatch(
-        shifted_tokens(target, torch.tensor([chosen])),
-        target.positions,
-        target.rows,
-        target.kv_slots,
-        target.logit_rows,
-    )
+    shifted = shifted_batch(target, torch.tensor([chosen]))
     assert shifted.tokens.tolist() == [*prompt[1:], chosen]
     got = drafter.run(shifted, hidden)
     assert (got - drafter.slow([*prompt[1:], chosen], axes[0], hidden)).abs().max() < 1e-9
@@ -137,13 +138,41 @@ def test_following_tokens_close_each_sequence() -> None:
     drafter = Drafter(False)
     tokens, axes, _ = inputs([4, 1])
     batch = drafter.batch([(0, 4), (0, 1)], tokens, axes)
-    got = shifted_tokens(batch, torch.tensor([7, 8])).tolist()
+    got = shifted_batch(batch, torch.tensor([7, 8])).tokens.tolist()
     assert got == [*tokens[0][1:], 7, 8]
     assert batch.tokens.tolist() == [*tokens[0], *tokens[1]]
     # A piece of a prompt is followed by the next piece's first token.
     piece = drafter.batch([(1, 3), (0, 1)], tokens, axes)
     following = torch.tensor([tokens[0][3], 8])
-    assert shifted_tokens(piece, following).tolist() == [*tokens[0][2:4], 8]
+    assert shifted_batch(piece, following).tokens.tolist() == [*tokens[0][2:4], 8]
+
+
+@pytest.mark.parametrize("cuts", [[9], [3, 6], [4, 5], [1] * 9, [7, 2]])
+def test_media_embeddings_move_with_their_tokens(drafter: Drafter, cuts: list[int]) -> None:
+    """Tokens 3..6 are placeholders; a piece takes the embeddings of the tokens after its rows."""
+    tokens, axes, hidden = inputs([9])
+    chosen, pictures = 17, torch.randn(4, HIDDEN, dtype=torch.float64)
+    drafter.pages = Pages(drafter.pages.table[:1])
+    parts, start = [], 0
+    for cut in cuts:
+        stop = start + cut
+        batch = drafter.batch([(start, stop)], tokens, axes)
+        inside = [p for p in range(start, stop) if 3 <= p < 7]
+        at = torch.tensor([p - start for p in inside], dtype=torch.int64)
+        batch = replace(batch, media=MediaRows(at, pictures[[p - 3 for p in inside]]))
+        following = torch.tensor([tokens[0][stop] if stop < 9 else chosen])
+        ahead = None
+        if 3 <= stop < 7:
+            ahead = MediaRows(torch.tensor([cut - 1]), pictures[stop - 3 : stop - 2])
+        shifted = shifted_batch(batch, following, ahead)
+        parts.append(drafter.run(shifted, hidden[0][start:stop]))
+        start = stop
+    # The formula reads the pictures as further rows of the table.
+    count = drafter.embedding.shape[0]
+    drafter.embedding = torch.cat([drafter.embedding, pictures])
+    seen = [count + p - 3 if 3 <= p < 7 else tokens[0][p] for p in range(1, 9)]
+    want = drafter.slow([*seen, chosen], axes[0], hidden[0])
+    assert (torch.cat(parts) - want).abs().max() < 1e-9
 
 
 def test_drafts_chain_and_rewind(drafter: Drafter) -> None:

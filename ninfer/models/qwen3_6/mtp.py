@@ -1,15 +1,16 @@
 """MTP drafter: one more decoder layer that fuses a target hidden state with the next token."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ninfer import ops
 from ninfer.models.config import TextConfig
-from ninfer.models.forward_batch import ForwardBatch, KvCacheSpec
+from ninfer.models.forward_batch import ForwardBatch, KvCacheSpec, MediaRows
 from ninfer.models.qwen3_6.attention import attention_mixer
 from ninfer.models.qwen3_6.binding import dense
+from ninfer.models.qwen3_6.decoder import embed_tokens
 from ninfer.models.qwen3_6.feed_forward import feed_forward
 from ninfer.models.qwen3_6.recipe import attention_rows
 from ninfer.models.qwen3_6.weights import (
@@ -18,6 +19,7 @@ from ninfer.models.qwen3_6.weights import (
     FusedProjection,
     LayerWeights,
     SparseMoeWeights,
+    TextWeights,
     WeightSource,
 )
 from ninfer.ops.tensors import ExpertWeights, PagedKV, SharedExpert, Weight
@@ -39,21 +41,38 @@ def mtp_cache_spec(text: TextConfig) -> KvCacheSpec:
     return KvCacheSpec(1, text.attention.kv_heads, text.attention.head_dim)
 
 
-def shifted_tokens(batch: ForwardBatch, following: Tensor) -> Tensor:
-    """What MTP consumes at the rows of a target pass: at position t the token of position t + 1.
+def shifted_batch(
+    batch: ForwardBatch, following: Tensor, following_media: MediaRows | None = None
+) -> ForwardBatch:
+    """What MTP consumes beside a target pass: at position t the token of position t + 1.
 
     `following[b]` [B] is the token after the last row of sequence b: the next of the prompt, or
-    the one just chosen. Every sequence has rows. Returns [T].
+    the one just chosen. Where that token is a placeholder of media, `following_media` has its
+    embedding, at the sequence's last row. Every sequence has rows. Positions, cache rows and the
+    row layout stay as they are.
     """
-    shifted = batch.tokens.roll(-1)
-    shifted[batch.rows.offsets[1:] - 1] = following
-    return shifted
+    first, last = batch.rows.offsets[:-1], batch.rows.offsets[1:] - 1
+    tokens = batch.tokens.roll(-1)
+    tokens[last] = following
+    parts = [] if following_media is None else [following_media]
+    if batch.media is not None:
+        # A sequence's first row was consumed by the row before it, in an earlier pass.
+        inside = ~torch.isin(batch.media.rows, first)
+        parts.append(MediaRows(batch.media.rows[inside] - 1, batch.media.embeddings[inside]))
+    return replace(batch, tokens=tokens, media=_joined(parts))
+
+
+def _joined(parts: list[MediaRows]) -> MediaRows | None:
+    if not parts:
+        return None
+    rows, embeddings = zip(*((part.rows, part.embeddings) for part in parts), strict=True)
+    return MediaRows(torch.cat(rows), torch.cat(embeddings))
 
 
 def mtp_forward(
     weights: MtpWeights,
+    target: TextWeights,
     text: TextConfig,
-    embedding: Weight,
     batch: ForwardBatch,
     hidden: Tensor,
     cache: PagedKV,
@@ -62,10 +81,10 @@ def mtp_forward(
 
     `hidden` [T, hidden] are final-normed states of the target at the batch's positions, or the
     drafter's own result when it goes on from its own draft. `batch` has the positions of those
-    rows, the tokens after them (see `shifted_tokens`), and pages of the drafter's cache, whose
-    rows `batch.kv_slots` are written. `embedding` is the target's table.
+    rows, the tokens after them (see `shifted_batch`), and pages of the drafter's cache, whose
+    rows `batch.kv_slots` are written. Of `target` only the embedding is read.
     """
-    embedded = ops.embed(batch.tokens, embedding, dtype=hidden.dtype)
+    embedded = embed_tokens(target, batch, dtype=hidden.dtype)
     parts = (
         ops.rmsnorm(embedded, weights.embedding_norm, eps=text.eps, unit_offset=True),
         ops.rmsnorm(hidden, weights.hidden_norm, eps=text.eps, unit_offset=True),

@@ -42,8 +42,6 @@ def _visible_context(
     """Keys and values of the context from the first page that the first row's window reaches."""
     size = cache.page_size
     first = 0 if window is None else max(context - window + 1, 0) // size
-    # A narrow window can lie wholly in the block.
-    first = min(first, context // size)
     pages = table[first : -(-context // size)]
     return read_pages(cache, pages, context - first * size)
 
