@@ -1,6 +1,5 @@
 """`ninfer run`: one prompt; the answer on stdout, everything else on stderr."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ninfer.engine.options import (
     template_options,
 )
 from ninfer.errors import PromptError
+from ninfer.json_text import parse_json
 from ninfer.log import configure
 
 
@@ -67,10 +67,8 @@ def _conversation_values(run: RunOptions) -> tuple[object, object]:
     """Messages and tools as parsed JSON; shapes are checked by the frontend."""
     if run.messages is None:
         return [{"role": "user", "content": run.prompt}], None
-    try:
-        values = json.loads(read_text("--messages", run.messages))
-    except ValueError as error:
-        raise PromptError(f"--messages {run.messages}: not JSON: {error}") from error
+    text = read_text("--messages", run.messages)
+    values = parse_json(text, f"--messages {run.messages}", PromptError)
     if isinstance(values, dict):
         return values.get("messages"), values.get("tools")
     return values, None

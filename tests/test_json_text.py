@@ -1,0 +1,34 @@
+"""Strict JSON: the value, or one error that names the place."""
+
+import pytest
+
+from ninfer.errors import ConfigError, PromptError
+from ninfer.json_text import parse_json
+
+
+def test_values_come_through() -> None:
+    text = '{"a": [1, 2.5, null, true, "\\u00e9"], "b": {"a": {}}}'
+    assert parse_json(text, "x", ConfigError) == {"a": [1, 2.5, None, True, "é"], "b": {"a": {}}}
+    assert parse_json(text.encode(), "x", ConfigError) == parse_json(text, "x", ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "m.json: not JSON"),
+        ("{", "m.json: not JSON"),
+        ("[1,]", "m.json: not JSON"),
+        (b'{"a": "\xff"}', "m.json: not UTF-8 text at byte 7"),
+        ('{"a": 1, "b": 2, "a": 3}', "m.json: member 'a' stands twice in one object"),
+        ("[NaN]", "m.json: NaN is not JSON"),
+        ("-Infinity", "m.json: -Infinity is not JSON"),
+        ("[" * 100_000, "m.json: nested too deeply"),
+        ('{"a":' * 100_000, "m.json: nested too deeply"),
+        ("1" * 10_000, "m.json: not JSON"),
+    ],
+)
+def test_everything_else_is_one_error(text: str | bytes, message: str) -> None:
+    with pytest.raises(PromptError) as caught:
+        parse_json(text, "m.json", PromptError)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
