@@ -45,8 +45,8 @@ def weight_source(
 
 def _resident(stored: Weight, residency: Residency) -> Weight:
     if isinstance(stored, Tensor):
-        # FP32 objects (decay rates, step sizes) keep their precision.
-        keep = stored.dtype == torch.float32
+        # FP32 objects (decay rates, step sizes) keep their precision, token ids their values.
+        keep = stored.dtype in (torch.float32, torch.int32)
         return stored.to(residency.device, None if keep else residency.dtype)
     moved = stored.to(residency.device)
     # Float32 holds every decoded value exactly; rounding to bf16 would change the answers.
