@@ -18,34 +18,35 @@ def parse_binding(value: object, by_id: Mapping[str, Entry], where: str) -> Bind
     item = schema.json_object(value, where)
     if "object" in item:
         schema.members(value, ("object",), where)
-        return (_parse_part(item, by_id, where),)
+        return (Part(_tensor(item["object"], by_id, where).name),)
     parts = schema.array(schema.members(value, ("parts",), where)["parts"], f"{where}: parts")
     if not parts:
         raise DirectoryError(f"{where}: parts must not be empty")
-    for part in parts:
-        schema.members(part, ("object", "range"), f"{where}: a part")
-    return tuple(_parse_part(part, by_id, where) for part in parts)
+    return tuple([_parse_part(part, by_id, where) for part in parts])
 
 
-def _parse_part(item: Mapping[str, Any], by_id: Mapping[str, Entry], where: str) -> Part:
-    name = item["object"]
+def _parse_part(value: object, by_id: Mapping[str, Entry], where: str) -> Part:
+    item = schema.members(value, ("object", "range"), where)
+    entry = _tensor(item["object"], by_id, where)
+    bounds = schema.array(item["range"], where)
+    if len(bounds) != 2:
+        raise DirectoryError(f"{where}: range must have two bounds, got {len(bounds)}")
+    start = schema.integer(bounds[0], 0, where)
+    stop = schema.integer(bounds[1], 1, where)
+    if not start < stop <= prod(entry.shape):
+        raise DirectoryError(
+            f"{where}: range [{start}, {stop}) does not lie in the {prod(entry.shape)} elements of"
+            f" {entry.name!r}"
+        )
+    return Part(entry.name, (start, stop))
+
+
+def _tensor(name: object, by_id: Mapping[str, Entry], where: str) -> TensorEntry:
     entry = by_id.get(name) if isinstance(name, str) else None
     if not isinstance(entry, TensorEntry):
         shown = repr(name) if isinstance(name, str) else schema.kind(name)
         raise DirectoryError(f"{where} names {shown}, which is not a tensor of this file")
-    if "range" not in item:
-        return Part(entry.name)
-    bounds = schema.array(item["range"], f"{where}: range")
-    if len(bounds) != 2:
-        raise DirectoryError(f"{where}: range must have two bounds, got {len(bounds)}")
-    start = schema.integer(bounds[0], 0, f"{where}: range[0]")
-    stop = schema.integer(bounds[1], 1, f"{where}: range[1]")
-    size = prod(entry.shape)
-    if not start < stop <= size:
-        raise DirectoryError(
-            f"{where}: range [{start}, {stop}) does not lie in the {size} elements of {name!r}"
-        )
-    return Part(entry.name, (start, stop))
+    return entry
 
 
 def parse_uses(
@@ -72,7 +73,7 @@ def _parse_use(
 ) -> Use:
     names = ("parameter", "input", "activation_policy")
     item = schema.members(value, names, where, optional=("auxiliaries",))
-    parameter = schema.label(item["parameter"], f"{where}: parameter")
+    parameter = schema.label(item["parameter"], where)
     if parameter not in bindings:
         raise DirectoryError(f"{where}: parameter {parameter!r} has no binding")
     policy = item["activation_policy"]
@@ -81,14 +82,12 @@ def _parse_use(
         raise DirectoryError(
             f"{where}: activation_policy must be one of {', '.join(POLICIES)}, got {shown}"
         )
-    auxiliaries = {}
-    for name, bound in schema.json_object(
-        item.get("auxiliaries", {}), f"{where}: auxiliaries"
-    ).items():
-        auxiliaries[schema.label(name, f"{where}: an auxiliary")] = _parse_auxiliary(
-            name, bound, by_id, where
-        )
-    return Use(parameter, schema.label(item["input"], f"{where}: input"), policy, auxiliaries)
+    named = schema.json_object(item.get("auxiliaries", {}), where)
+    auxiliaries = {
+        schema.label(name, where): _parse_auxiliary(name, bound, by_id, where)
+        for name, bound in named.items()
+    }
+    return Use(parameter, schema.label(item["input"], where), policy, auxiliaries)
 
 
 def _parse_auxiliary(name: str, value: object, by_id: Mapping[str, Entry], where: str) -> Binding:

@@ -55,7 +55,7 @@ def members(
     for name in wanted:
         if name not in found:
             raise DirectoryError(f"{where} lacks the member {name!r}")
-    if len(found) != len(wanted):
+    if len(found) > len(wanted):
         for name in found:
             if name not in wanted and name not in optional:
                 raise DirectoryError(f"{where} has an unknown member {name!r}")

@@ -63,5 +63,14 @@ def _bindings(entry: TensorEntry, config: ModelConfig) -> Iterator[tuple[str, Bi
 
 def _use(parameter: str, format: str, divisor: str | None) -> Use:
     auxiliaries = {} if divisor is None else {INPUT_DIVISOR: (Part(divisor),)}
-    place = parameter.rpartition("/")[0]
-    return Use(parameter, f"{place}/input", _POLICY.get(format, "A16Only"), auxiliaries)
+    policy = _POLICY.get(format, "A16Only")
+    return Use(parameter, _input_of(parameter), policy, auxiliaries)
+
+
+def _input_of(parameter: str) -> str:
+    """The activation that a matrix meets; all projections of one activation name the same."""
+    place, _, leaf = parameter.rpartition("/")
+    if leaf in ("down", "output"):
+        return f"{parameter}_input"
+    # Every expert of a layer reads the layer's one input.
+    return f"{place.partition('/moe/')[0]}/moe/input" if "/moe/" in place else f"{place}/input"
