@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ninfer.options import flag_of
 from tools.markdown import code, page, table
 
 # Module and option dataclass, in the order of the page.
@@ -77,21 +78,23 @@ def options(root: Path) -> str | None:
         options_class = getattr(importlib.import_module(module_name), class_name)
         body += [f"## {class_name}", "", options_class.__doc__.split("\n\n")[0], ""]
         rows = [_field(field) for field in dataclasses.fields(options_class)]
-        body += [*table(["field", "type", "default", "meaning"], rows), ""]
+        body += [*table(["field", "flag", "type", "default", "meaning"], rows), ""]
     intro = (
-        "Fields of the option classes. The command line makes its flags from them, so names, "
-        "defaults and help are the same there."
+        "Fields of the option classes. The command line makes its flags from them. A switch that "
+        "is on by default has a flag that turns it off, and its text says what the flag does."
     )
     return page("Options", intro, body) if body else None
 
 
-def _field(field: dataclasses.Field[Any]) -> tuple[str, str, str, str]:
+def _field(field: dataclasses.Field[Any]) -> tuple[str, str, str, str, str]:
     default = "required"
     if field.default is not dataclasses.MISSING:
         default = code(repr(field.default))
     elif field.default_factory is not dataclasses.MISSING:
         default = code(repr(field.default_factory()))
-    return code(field.name), code(type_text(field.type)), default, _meaning(field.metadata)
+    flag = code(flag_of(field.name, field.default)) if field.metadata else "(argument)"
+    kind = code(type_text(field.type))
+    return code(field.name), flag, kind, default, _meaning(field.metadata)
 
 
 def type_text(kind: Any) -> str:

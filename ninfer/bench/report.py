@@ -144,7 +144,8 @@ def _read(kind: type[Any], values: Any) -> Any:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    share = f"{row.share:.1%}"
+    # A time longer than its reference is worse, so it must not read like a share reached.
+    share = f"{row.share:.1f}x" if row.unit == "ms" else f"{row.share:.1%}"
     return row.name, shape_text(row.shape), f"{row.value:.4g}", row.unit, share, row.reference_name
 
 
@@ -153,19 +154,27 @@ def shape_text(shape: Mapping[str, int | str]) -> str:
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
+def check_comparable(before: Report, benchmark: str, machine: Machine) -> None:
+    """Refuse a report that a new one of this benchmark and machine cannot be compared with.
+
+    A ratio would then say nothing of the code. Raises UsageError naming both values.
+    """
+    pairs = (
+        ("benchmarks", before.benchmark, benchmark),
+        ("devices", before.machine.device, machine.device),
+        ("CPU threads (set OMP_NUM_THREADS)", before.machine.threads, machine.threads),
+    )
+    for what, old, new in pairs:
+        if old != new:
+            raise UsageError(f"reports of different {what}: {old} then, {new} now")
+
+
 def compare(before: Report, after: Report) -> list[str]:
     """Lines that give new over old for each row that both reports have.
 
-    Raises UsageError when the machines differ, since a ratio would then say nothing of the code.
+    Raises UsageError when the two are not of one benchmark and machine.
     """
-    if (before.machine.device, before.machine.threads) != (
-        after.machine.device,
-        after.machine.threads,
-    ):
-        raise UsageError(
-            f"reports of different machines ({before.machine.device}, {after.machine.device}) "
-            "cannot be compared"
-        )
+    check_comparable(before, after.benchmark, after.machine)
     old = {row.key: row for row in before.rows}
     return [
         f"{row.key}: {old[row.key].value:.4g} -> {row.value:.4g} "

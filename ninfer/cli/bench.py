@@ -1,5 +1,6 @@
 """`ninfer bench`: run one benchmark, print its table, keep or compare its JSON report."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,11 +35,15 @@ def main(argv: Sequence[str]) -> int:
     """Run the benchmark; nothing is written when its check fails."""
     namespace = parse(build_parser(), argv)
 
-    from ninfer.bench import Report, compare, run_benchmark
+    from ninfer.bench import Report, check_comparable, compare, run_benchmark, this_machine
 
+    # A measurement takes minutes; what would make it useless is found before.
     before = None
     if namespace.against is not None:
         before = Report.from_json(read_text("--against", namespace.against))
+        check_comparable(before, namespace.name, this_machine())
+    if namespace.json is not None and not os.access(namespace.json.parent, os.W_OK):
+        raise UsageError(f"--json {namespace.json}: the folder cannot be written to")
     report = run_benchmark(namespace.name)
     print("\n".join(report.lines()))
     if before is not None:

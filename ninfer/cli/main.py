@@ -1,5 +1,6 @@
 """The table of commands; each is imported when it is called."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -14,6 +15,8 @@ COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
     "describe": ("describe", "list what an artifact holds"),
     "convert": ("convert", "make an artifact from a Hugging Face checkpoint"),
+    "fetch": ("fetch", "download a published artifact"),
+    "verify": ("verify", "check a file: structure, inventory, stored words, hash"),
     "synth": ("synth", "write an artifact with random weights"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }
@@ -59,29 +62,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    known = ", ".join(COMMANDS)
     if not arguments:
-        raise UsageError(
-            f"no command given; known: {', '.join(COMMANDS)}, or a path to an artifact"
-        )
-    if arguments[0] in ("-h", "--help"):
+        raise UsageError(f"no command given; known: {known}, or a path to an artifact")
+    name = arguments[0]
+    if name in ("-h", "--help", "help"):
         print(usage())
         return 0
-    if arguments[0] == "--version":
+    if name == "--version":
         print(VERSION)
         return 0
-    name = arguments[0]
-    if name not in COMMANDS:
-        if not name.startswith("-") and not os.path.exists(name):
-            raise UsageError(
-                f"{name!r} is neither a command ({', '.join(COMMANDS)}) nor an existing artifact"
-            )
-        return _call("run", arguments)
-    return _call(name, arguments[1:])
+    if name in COMMANDS:
+        return _call(name, arguments[1:])
+    if name.startswith("-"):
+        raise UsageError(f"unknown option {name} before a command; see 'ninfer --help'")
+    if not os.path.exists(name):
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"{name!r} is neither a command ({known}) nor an existing artifact{hint}")
+    return _call("run", arguments)
 
 
 def _call(name: str, arguments: list[str]) -> int:
-    module = importlib.import_module(f"ninfer.cli.{COMMANDS[name][0]}")
-    status: int = module.main(arguments)
+    try:
+        module = importlib.import_module(f"ninfer.cli.{COMMANDS[name][0]}")
+        status: int = module.main(arguments)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("ninfer"):
+            raise
+        raise UsageError(
+            f"package {error.name!r} is not installed for {sys.executable}; "
+            "install ninfer with pip, or use the environment that has it"
+        ) from error
     return status
 
 

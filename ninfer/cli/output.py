@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from ninfer.request import GenerationResult, TextDelta
+from ninfer.request import GenerationResult, TextDelta, Usage
 
 
 @contextmanager
@@ -39,6 +39,7 @@ class AnswerPrinter:
 
     def __init__(self) -> None:
         self._open = {"content": False, "reasoning": False}
+        self._answered = False
 
     def show(self, delta: TextDelta) -> None:
         """Print one piece at once."""
@@ -48,11 +49,18 @@ class AnswerPrinter:
         stream.write(delta.text)
         stream.flush()
         self._open[delta.channel] = not delta.text.endswith("\n")
+        self._answered |= delta.channel == "content"
 
-    def end(self) -> None:
-        """Finish both lines."""
+    def end(self, usage: Usage) -> None:
+        """Finish both lines, and say so when the limit came before the answer did."""
         self._end("reasoning")
         self._end("content")
+        if not self._answered and usage.reasoning_tokens:
+            print(
+                f"no answer: all {usage.completion_tokens} tokens were thinking; "
+                "raise --max-new or use --no-thinking",
+                file=sys.stderr,
+            )
 
     def _end(self, channel: str) -> None:
         if self._open[channel]:

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     printer = AnswerPrinter()
     for event in engine.generate(prompt, generation):
         if isinstance(event, GenerationResult):
-            printer.end()
+            printer.end(event.usage)
             print_result(event, token_ids=run.print_token_ids)
         else:
             printer.show(event)

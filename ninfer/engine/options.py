@@ -23,7 +23,8 @@ class EngineOptions:
     max_context: int = option(2048, "tokens one sequence may hold", metavar="N")
     kv_capacity: int | None = option(
         None,
-        "tokens of KV cache in all, or auto: as many as --max-context",
+        "tokens of KV cache in all; one sequence runs at a time, so it cannot use more than auto, "
+        "which is --max-context",
         metavar="N|auto",
         unset="auto",
     )
@@ -53,14 +54,17 @@ class EngineOptions:
     draft_tokens: int | None = option(
         None, "drafts per round: MTP 1..5, DFlash 1..15", metavar="N", later="*"
     )
-    lm_head_draft: bool = option(False, "draft with the indexed head; needs --spec", later="*")
+    lm_head_draft: bool = option(
+        False, "draft with the head of the most frequent tokens only; needs --spec", later="*"
+    )
     vision: bool = option(False, "load the vision tower", later="*")
-    cuda_graph: bool = option(True, "run decode passes one by one instead of as CUDA graphs")
-    cuda_sync: str = option(
-        "spin",
+    cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
+    cuda_sync: str | None = option(
+        None,
         "how the host waits for the device",
         choices=("spin", "blocking", "yield", "auto"),
-        later=("blocking", "yield", "auto"),
+        later="*",
+        unset="as torch does",
         environment="NINFER_CUDA_SYNC",
     )
     chat_template: Path | None = option(
@@ -75,7 +79,9 @@ class GenerationOptions:
     max_new: int = option(128, "tokens to generate at most", metavar="N")
     thinking: bool = option(True, "answer without thinking first")
     reasoning_effort: str | None = option(
-        None, "how long to think, where the chat template offers it", choices=EFFORTS
+        None,
+        "how long to think, where the chat template offers it; none is --no-thinking",
+        choices=EFFORTS,
     )
     thinking_budget: int | None = option(
         None, "tokens of thinking before it is closed", metavar="N", later="*"

@@ -85,7 +85,7 @@ def test_comparison_matches_rows_and_refuses_other_machines():
     new = report(time_row("open", {"n": 1}, faster, ("x", 1.0)), replace(old.rows[0], name="new"))
     assert compare(old, new) == ["open n=1 [ms]: 500 -> 250 (0.500)"]
     elsewhere = replace(new, machine=replace(MACHINE, device="Other CPU"))
-    with pytest.raises(UsageError, match="different machines"):
+    with pytest.raises(UsageError, match="different devices: Some CPU then, Other CPU now"):
         compare(old, elsewhere)
 
 

@@ -31,6 +31,7 @@ def test_the_answer_alone_is_on_stdout(capsys: pytest.CaptureFixture[str], dense
     assert status == 0
     assert out.strip() and out.endswith("\n")
     assert "finish: output_limit" in err and "12 generated (0 reasoning)" in err
+    assert "no answer" not in err
     assert "finish" not in out and "backend" not in out
 
 
@@ -39,6 +40,7 @@ def test_thinking_is_on_stderr(capsys: pytest.CaptureFixture[str], dense: Path) 
     assert (status, out) == (0, "")
     assert "12 generated (12 reasoning)" in err
     assert "\nfinish: " in err
+    assert "no answer: all 12 tokens were thinking; raise --max-new or use" in err
 
 
 def test_the_short_form_is_run(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
@@ -92,6 +94,8 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
     [
         ([], "no command given"),
         (["rum"], "'rum' is neither a command"),
+        (["rnu"], "did you mean 'run'?"),
+        (["--halp"], "unknown option --halp before a command"),
         (["run"], "ARTIFACT"),
         (["run", "a.ninfer", "--promt", "x"], "unrecognized arguments: --promt"),
         (["run", "a.ninfer", "--max-context"], "--max-context: expected one argument"),
@@ -176,7 +180,6 @@ def test_the_environment_gives_a_default(
     options = ["run", "a.ninfer", "--prompt", "x"]
     monkeypatch.setenv("NINFER_CUDA_SYNC", "blocking")
     assert "--cuda-sync blocking: not available" in call(capsys, *options)[2]
-    assert "a.ninfer" in call(capsys, *options, "--cuda-sync", "spin")[2]
     monkeypatch.setenv("NINFER_CUDA_SYNC", "slow")
     assert "NINFER_CUDA_SYNC=slow: must be one of spin" in call(capsys, *options)[2]
 
