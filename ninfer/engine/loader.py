@@ -1,23 +1,20 @@
 """Artifact to model: configuration, strict inventory, checks, weights on the device."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from ninfer.artifact import Artifact, open_artifact
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.residency import Progress, Residency, weight_source
-from ninfer.errors import InventoryError, PayloadError, UsageError
+from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.models import ModelConfig
 from ninfer.models.components import with_addressable
 from ninfer.models.qwen3_6 import TextWeights, bind_text
 from ninfer.models.qwen3_6.weights import TEXT_PREFIX
-from ninfer.models.stored_rows import StoredRows
-
-_DRAFT_IDS: Final = "proposal/token_ids"
+from ninfer.models.values import check_divisors, check_draft_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +40,33 @@ def load_model(
     """Open, check and bind. Raises ArtifactError or ConfigError that names what is wrong."""
     override = _template_override(options.chat_template)
     artifact = open_artifact(options.artifact)
+    contents, frontend = read_model(artifact, chat_template=override)
+    config = contents.config
+    objects = _objects(contents, TEXT_PREFIX)
+    source = weight_source(artifact, objects, residency(config), progress)
+    return LoadedModel(config, bind_text(source, config, contents.table), frontend)
+
+
+def read_model(
+    artifact: Artifact, *, chat_template: str | None = None
+) -> tuple[ModelContents, Frontend]:
+    """All of a model but its weights: contents and text side, checked against each other.
+
+    Raises InventoryError, ConfigError or PayloadError naming the object, PromptError for a template
+    that cannot be used.
+    """
     contents = read_contents(artifact)
     frontend = Frontend.from_resources(
         {name: artifact.resource(stored) for name, stored in contents.resources.items()},
-        chat_template=override,
+        chat_template=chat_template,
     )
     config = contents.config
     if artifact.framing == 3:
         config = with_addressable(config, frontend.tokenizer.addressable)
     _check_vocabulary(frontend, config)
-    _check_draft_ids(artifact, contents, config)
-    objects = _objects(contents, TEXT_PREFIX)
-    source = weight_source(artifact, objects, residency(config), progress)
-    return LoadedModel(config, bind_text(source, config, contents.table), frontend)
+    check_draft_ids(artifact, contents.table, config)
+    check_divisors(artifact)
+    return replace(contents, config=config), frontend
 
 
 def _objects(contents: ModelContents, prefix: str) -> set[str]:
@@ -84,17 +95,3 @@ def _check_vocabulary(frontend: Frontend, config: ModelConfig) -> None:
         raise InventoryError(
             f"frontend/tokenizer.json has ids up to {tokens - 1}, the model addresses {rows} ids"
         )
-
-
-def _check_draft_ids(artifact: Artifact, contents: ModelContents, config: ModelConfig) -> None:
-    if not config.draft_head_rows:
-        return
-    ids = StoredRows(artifact.tensor, contents.table, [_DRAFT_IDS]).tensor(_DRAFT_IDS)
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= config.text.addressable:
-        raise PayloadError(
-            f"{_DRAFT_IDS} holds id {low if low < 0 else high}, outside "
-            f"0..{config.text.addressable - 1}"
-        )
-    if ids.unique().numel() != ids.numel():
-        raise PayloadError(f"{_DRAFT_IDS} holds an id twice")
