@@ -97,9 +97,7 @@ def bind_text(
     bindings of a v3 file. Projections of one input that lie in one object become one matrix.
     Raises InventoryError for parts of one matrix that are stored in different formats.
     """
-    table = stored_table(config, places) if isinstance(places, Recipe) else places
-    text = config.text
-    rows = StoredRows(source, table, [name for name in table if name.startswith(TEXT_PREFIX)])
+    text, rows = config.text, component_rows(source, config, places, TEXT_PREFIX)
     # The order of the published files, so that they are read from front to back.
     embedding = rows.take("text/token_embedding")
     layers = tuple(_layer(rows, text, index) for index in range(text.layers))
@@ -109,6 +107,14 @@ def bind_text(
         final_norm=rows.tensor("text/final_norm"),
         head=rows.take("text/output_head"),
     )
+
+
+def component_rows(
+    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable, prefix: str
+) -> StoredRows:
+    """The parameters of one component, all of which are going to be taken; see `bind_text`."""
+    table = stored_table(config, places) if isinstance(places, Recipe) else places
+    return StoredRows(source, table, [name for name in table if name.startswith(prefix)])
 
 
 def fused_projection(
@@ -153,22 +159,30 @@ def _layer(stored: StoredRows, text: TextConfig, index: int) -> LayerWeights:
     input_norm = stored.tensor(f"{prefix}/input_norm")
     mixer: AttentionWeights | GdnWeights
     if text.is_attention(index):
-        mixer = _attention(stored, f"{prefix}/attention", text)
+        mixer = attention_weights(stored, f"{prefix}/attention", text)
     else:
         mixer = _gdn(stored, f"{prefix}/gdn", text)
     post_norm = stored.tensor(f"{prefix}/post_attention_norm")
-    feed_forward: DenseMlpWeights | SparseMoeWeights
+    return LayerWeights(input_norm, mixer, post_norm, feed_forward_weights(stored, prefix, text))
+
+
+def feed_forward_weights(
+    stored: StoredRows, prefix: str, text: TextConfig
+) -> DenseMlpWeights | SparseMoeWeights:
+    """The feed-forward part of the layer `prefix`."""
     if text.moe:
-        feed_forward = _moe(stored, f"{prefix}/moe", text.moe.experts)
-    else:
-        feed_forward = DenseMlpWeights(
-            stored.take(f"{prefix}/mlp/gate", f"{prefix}/mlp/up"),
-            stored.take(f"{prefix}/mlp/down"),
-        )
-    return LayerWeights(input_norm, mixer, post_norm, feed_forward)
+        return _moe(stored, f"{prefix}/moe", text.moe.experts)
+    return dense_mlp_weights(stored, f"{prefix}/mlp")
 
 
-def _attention(stored: StoredRows, prefix: str, text: TextConfig) -> AttentionWeights:
+def dense_mlp_weights(stored: StoredRows, prefix: str) -> DenseMlpWeights:
+    """A SwiGLU part from the parameters gate, up and down below `prefix`."""
+    gate_up = stored.take(f"{prefix}/gate", f"{prefix}/up")
+    return DenseMlpWeights(gate_up, stored.take(f"{prefix}/down"))
+
+
+def attention_weights(stored: StoredRows, prefix: str, text: TextConfig) -> AttentionWeights:
+    """Gated attention from the parameters below `prefix`."""
     heights = attention_rows(text.attention)
     return AttentionWeights(
         projections=fused_projection(stored, {p: f"{prefix}/{p}" for p in heights}, heights),
