@@ -137,7 +137,8 @@ def conversation(*parts, name="f", key="k", tool="t", reasoning="r"):
     return parse_conversation(
         [
             {"role": "system", "content": parts[0]},
-            {"role": "user", "content": [{"type": "text", "text": part} for part in parts]},
+            # Templates refuse a lone user message that is all tool response, so it starts with a q.
+            {"role": "user", "content": [{"type": "text", "text": p} for p in ("q", *parts)]},
             {
                 "role": "assistant",
                 "content": parts[-1],
