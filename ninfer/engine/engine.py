@@ -1,7 +1,8 @@
 """Engine: text in, text out; the one place where prompts, tokens and model state meet."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 from ninfer.engine.loader import LoadedModel, load_model
@@ -14,7 +15,7 @@ from ninfer.engine.options import (
 )
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import resolve_residency, resolve_runtime
-from ninfer.errors import PromptError
+from ninfer.errors import PromptError, UsageError
 from ninfer.log import get_logger
 from ninfer.models import ModelConfig
 from ninfer.models.qwen3_6 import sampling_preset
@@ -101,19 +102,27 @@ class Engine:
 
     def generate(
         self, prompt: PreparedPrompt, options: GenerationOptions
-    ) -> Iterator[GenerationEvent]:
-        """Yield text as it becomes ready, then one GenerationResult.
+    ) -> Generator[GenerationEvent, None, None]:
+        """Check the request, then give an iterator of text pieces and one GenerationResult.
 
-        Raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a
-        prompt longer than the context, GenerationError when the model's output is not finite.
+        The call itself raises UsageError for a bad option, PromptError for an empty prompt and
+        ContextError for a prompt longer than the context; the iterator raises CapacityError while
+        another generation runs and GenerationError when the model's output is not finite.
         """
         check_generation(options)
+        self._check_stop_ids(options.stop_token_id)
         if not prompt.token_ids:
             raise PromptError("the prompt is empty; there is nothing to continue")
         capacity = self._runtime.output_capacity(len(prompt.token_ids))
         limit = min(options.max_new, capacity)
         short = FinishReason.CONTEXT_CAPACITY if capacity < options.max_new else None
-        yield from self._stream(prompt, options, limit, short or FinishReason.OUTPUT_LIMIT)
+        return self._stream(prompt, options, limit, short or FinishReason.OUTPUT_LIMIT)
+
+    def _check_stop_ids(self, ids: Iterable[int]) -> None:
+        bound = self._model.config.text.addressable
+        for token_id in ids:
+            if not 0 <= token_id < bound:
+                raise UsageError(f"--stop-token-id {token_id}: the model's ids are 0..{bound - 1}")
 
     def _stream(
         self,
@@ -121,17 +130,15 @@ class Engine:
         options: GenerationOptions,
         limit: int,
         at_limit: FinishReason,
-    ) -> Iterator[GenerationEvent]:
+    ) -> Generator[GenerationEvent, None, None]:
         rules = StopRules(options.stop_token_id, options.stop, options.reasoning_stop)
         parser = self._model.frontend.new_output_parser(prompt, rules, raw=options.raw_output)
         stop_ids = {*self._model.frontend.stop_ids, *rules.token_ids}
         ids: list[int] = []
         reason = at_limit
-        started = first = time.perf_counter()
+        clock = _StepClock()
         tokens = self._runtime.generate(prompt.token_ids, self.sampling_params(options), limit)
-        for token in tokens:
-            if not ids:
-                first = time.perf_counter()
+        for token in clock.steps(tokens):
             ids.append(token)
             yield from parser.feed((token,))
             if token in stop_ids:
@@ -145,6 +152,34 @@ class Engine:
             finish_reason=reason,
             usage=Usage(len(prompt.token_ids), len(ids), parser.reasoning_tokens),
             token_ids=tuple(ids),
-            prefill_seconds=first - started,
-            decode_seconds=time.perf_counter() - first,
+            prefill_seconds=clock.first,
+            decode_seconds=clock.later,
         )
+
+
+class _StepClock:
+    """Seconds spent in the runtime, for the first token and for all later ones.
+
+    The time that the consumer of the text takes between steps does not count.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0.0
+        self.later = 0.0
+
+    def steps(self, tokens: Generator[int, None, None]) -> Iterator[int]:
+        """The same tokens, timed; closed when the caller stops early."""
+        is_first = True
+        with closing(tokens):
+            while True:
+                start = time.perf_counter()
+                token = next(tokens, None)
+                spent = time.perf_counter() - start
+                if token is None:
+                    return
+                if is_first:
+                    self.first += spent
+                else:
+                    self.later += spent
+                is_first = False
+                yield token

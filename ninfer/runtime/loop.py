@@ -1,6 +1,6 @@
 """Runtime: run a sequence from prompt to last token, chunked prefill first, then decode."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from collections.abc import Sequence as Items
 from contextlib import ExitStack, contextmanager
 
@@ -56,7 +56,7 @@ class Runtime:
         max_tokens: int,
         media: Items[Media] = (),
         runs: Items[MediaRun] = (),
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """Yield up to `max_tokens` token ids; closing the iterator frees pages and slot at once.
 
         `runs` say which prompt tokens stand for which rows of `media`. `max_tokens` must not exceed

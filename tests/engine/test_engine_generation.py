@@ -1,6 +1,7 @@
 """The engine on synthetic artifacts: loading, events, limits, stops, and damaged files."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
-from ninfer.errors import ConfigError, ContextError, InventoryError, PayloadError, PromptError
+from ninfer.errors import (
+    CapacityError,
+    ConfigError,
+    ContextError,
+    InventoryError,
+    PayloadError,
+    PromptError,
+    UsageError,
+)
 from ninfer.request import (
     ContentPart,
     Conversation,
@@ -124,6 +133,36 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(engine: E
     ):
         run(engine, prompt, GREEDY)
     run(engine, ask(engine, "short"), GREEDY)
+
+
+def test_a_bad_request_is_refused_by_the_call_itself(engine: Engine) -> None:
+    """A server has to know before it sends a status."""
+    prompt = ask(engine, "hi")
+    for change, error in (
+        ({"max_new": -1}, "--max-new -1"),
+        ({"stop_token_id": (504,)}, r"--stop-token-id 504: the model's ids are 0\.\.503"),
+        ({"stop_token_id": (-5,)}, "--stop-token-id -5"),
+    ):
+        with pytest.raises(UsageError, match=error):
+            engine.generate(prompt, replace(GREEDY, **change))
+
+
+def test_the_time_of_whoever_reads_the_text_does_not_count(engine: Engine) -> None:
+    for event in engine.generate(ask(engine, "hi"), replace(GREEDY, max_new=10)):
+        if isinstance(event, GenerationResult):
+            assert event.prefill_seconds > 0 and 0 < event.decode_seconds < 0.5
+        else:
+            time.sleep(0.1)
+
+
+def test_a_second_generation_waits_and_leaves_nothing_behind(engine: Engine) -> None:
+    expected = run(engine, ask(engine, "hi"), GREEDY)[2].token_ids
+    first = engine.generate(ask(engine, "hi"), GREEDY)
+    next(first)
+    with pytest.raises(CapacityError):
+        list(engine.generate(ask(engine, "hi"), GREEDY))
+    first.close()
+    assert run(engine, ask(engine, "hi"), GREEDY)[2].token_ids == expected
 
 
 def test_an_empty_prompt_is_refused(engine: Engine) -> None:
