@@ -1,6 +1,7 @@
 """Small Hugging Face checkpoints, made with transformers and by hand, for tests of conversion."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from transformers import (
     Qwen3_5MoeForConditionalGeneration,
 )
 
+from ninfer.convert import ConvertOptions
 from ninfer.convert.byte_tokenizer import build_tokenizer
 
 VOCAB_ROWS = 512
@@ -67,6 +69,18 @@ VISION = {
     "out_hidden_size": HIDDEN,
     "num_position_embeddings": 64,
 }
+
+
+@dataclass(frozen=True)
+class Made:
+    """A checkpoint folder, the model it was saved from, its counts and its artifact."""
+
+    folder: Path
+    model: torch.nn.Module
+    counts: np.ndarray
+    options: ConvertOptions
+    artifact: Path
+    moe: bool
 
 
 def reference_model(*, moe: bool) -> torch.nn.Module:
