@@ -55,10 +55,12 @@ def source_fields(folder: Path, drafter: Checkpoint | None) -> dict[str, Any]:
     path = folder / CONFIG_NAME
     root = read_json(path)
     text = dict(_section(root.get("text_config", root), path))
-    text.setdefault("full_attention_interval", _interval(text, path))
+    if text.get("full_attention_interval") is None:
+        text["full_attention_interval"] = _interval(text, path)
     rope = dict(_section(text.get("rope_parameters") or {}, path))
     for name in ("rope_theta", "partial_rotary_factor"):
-        rope.setdefault(name, text.get(name))
+        if rope.get(name) is None:
+            rope[name] = text.get(name)
     text["rope_parameters"] = rope
     text["addressable_vocab_size"] = addressable_ids(folder)
     found: dict[str, Any] = {"text_config": text, "mtp": _has_mtp(text, path)}
