@@ -19,6 +19,7 @@ from ninfer.models.forward_batch import KvCacheSpec
 from ninfer.models.inventory import TensorSpec
 from ninfer.models.qwen3_6 import recipe_for
 from ninfer.models.qwen3_6.inventory import inventory
+from ninfer.models.qwen3_6.recipe import Recipe
 from ninfer.ops import PagedKV, RaggedRows
 
 HIDDEN, VOCABULARY, ADDRESSABLE, PAGE = 32, 90, 80, 4
@@ -59,6 +60,10 @@ def small_config(*, moe: bool = False, window: int = 8) -> ModelConfig:
     )
 
 
+def recipe_of(config: ModelConfig) -> Recipe:
+    return recipe_for(config, "groupwise-int")
+
+
 class Objects:
     """Every stored tensor of a configuration as random float64, and what was asked for."""
 
@@ -66,7 +71,7 @@ class Objects:
         self.asked: list[str] = []
         generator = torch.Generator().manual_seed(seed)
         self.tensors: dict[str, Tensor] = {}
-        for spec in inventory(config, recipe_for(config, "groupwise-int")):
+        for spec in inventory(config, recipe_of(config)):
             if isinstance(spec, TensorSpec):
                 noise = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
                 size = spec.shape[-1] ** -0.5 if len(spec.shape) > 1 else 0.3

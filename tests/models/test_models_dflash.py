@@ -5,13 +5,13 @@ from dataclasses import replace
 import drafter_formulas as formulas
 import pytest
 import torch
-from drafter_scene import HIDDEN, Objects, Pages, empty_caches, small_config
+from drafter_scene import HIDDEN, Objects, Pages, empty_caches, recipe_of, small_config
 from torch import Tensor
 
 from ninfer.formats import quantise
 from ninfer.models.config import Dflash2Config, DflashConfig
 from ninfer.models.forward_batch import Caches, ForwardBatch, GdnState, cache_spec
-from ninfer.models.qwen3_6 import bind_text, decode, recipe_for
+from ninfer.models.qwen3_6 import bind_text, decode
 from ninfer.models.qwen3_6.block_drafter import (
     ContextRows,
     DraftBlock,
@@ -34,18 +34,19 @@ class Drafter:
     """A bound block drafter with the context of two sequences, and the slow formula beside it."""
 
     def __init__(self, kind: str) -> None:
-        model, self.kind = small_config(window=WINDOW), kind
+        model = self.model = small_config(window=WINDOW)
+        self.kind = kind
         self.objects = Objects(model)
         self.config: DflashConfig | Dflash2Config
         if kind == "dflash":
             assert model.dflash
             self.config = model.dflash
-            self.weights = bind_dflash(self.objects, model.dflash)
+            self.weights = bind_dflash(self.objects, model, recipe_of(model))
             self.windows = [WINDOW, WINDOW, None]
         else:
             assert model.dflash2
             self.config = model.dflash2
-            self.weights = bind_dflash2(self.objects, model.dflash2).drafter
+            self.weights = bind_dflash2(self.objects, model, recipe_of(model)).drafter
             self.windows = [WINDOW, WINDOW]
         self.embedding = self.objects.tensors["text/token_embedding"]
         self.pages = Pages.of(2, LENGTH)
@@ -170,7 +171,7 @@ def test_only_layers_without_a_window_need_the_old_context(drafter: Drafter) -> 
 def test_taps_of_the_decoder_are_the_features(drafter: Drafter) -> None:
     """The residual after block l is what the final norm of a decoder cut after l would see."""
     model = small_config()
-    weights = bind_text(drafter.objects, model, recipe_for(model, "groupwise-int"))
+    weights = bind_text(drafter.objects, model, recipe_of(model))
     count = 9
     axes = torch.arange(count).expand(3, -1)
     batch = ForwardBatch(
@@ -220,21 +221,18 @@ def test_positions_and_tokens_of_a_block() -> None:
 def test_published_windows() -> None:
     assert MOE_35B.dflash is not None
     assert dflash_windows(MOE_35B.dflash) == (4096,) * 5 + (None,)
-    objects = Objects(small_config())
-    config = small_config().dflash2
-    assert config is not None
-    drafter = bind_dflash2(objects, replace(config, window=DFLASH2_27B.window)).drafter
+    config = small_config(window=DFLASH2_27B.window)
+    drafter = bind_dflash2(Objects(config), config, recipe_of(config)).drafter
     assert {layer.window for layer in drafter.layers} == {2048}
 
 
 def test_binding_asks_for_each_object_once_and_for_no_other() -> None:
     config = small_config()
-    assert config.dflash and config.dflash2
     objects = Objects(config)
-    bind_dflash(objects, config.dflash)
+    bind_dflash(objects, config, recipe_of(config))
     assert sorted(objects.asked) == sorted(objects.below("dflash/"))
     objects.asked.clear()
-    bind_dflash2(objects, config.dflash2)
+    bind_dflash2(objects, config, recipe_of(config))
     assert sorted(objects.asked) == sorted(objects.below("dflash2/"))
 
 
@@ -250,9 +248,9 @@ def test_stored_formats_run_in_bf16_near_float64(drafter: Drafter) -> None:
             packed.tensors[name] = values.bfloat16()
             drafter.objects.tensors[name] = values.bfloat16().double()
     if isinstance(drafter.config, DflashConfig):
-        drafter.weights = bind_dflash(packed, drafter.config)
+        drafter.weights = bind_dflash(packed, drafter.model, recipe_of(drafter.model))
     else:
-        drafter.weights = bind_dflash2(packed, drafter.config).drafter
+        drafter.weights = bind_dflash2(packed, drafter.model, recipe_of(drafter.model)).drafter
     features = [f.bfloat16().double() for f in features_of(13)]
     block, want = drafter.block([3], [13], [7]), drafter.slow(features[0], 3, 7)
     drafter.extend(features, [(0, 13)])

@@ -3,7 +3,7 @@
 import drafter_formulas as formulas
 import pytest
 import torch
-from drafter_scene import ADDRESSABLE, HIDDEN, Objects, small_config
+from drafter_scene import ADDRESSABLE, HIDDEN, Objects, recipe_of, small_config
 from torch import Tensor
 
 from ninfer.models.qwen3_6.block_drafter import DraftBlock, draft_block
@@ -18,20 +18,20 @@ class Selector:
     """A bound selector with both heads, and the slow walk beside it."""
 
     def __init__(self) -> None:
-        config = small_config().dflash2
-        assert config and config.selector_top_k == TOP_K
-        self.objects = Objects(small_config())
+        config = small_config()
+        assert config.dflash2 and config.dflash2.selector_top_k == TOP_K
+        self.objects, recipe = Objects(config), recipe_of(config)
         for name in ("predecessor_codebook", "successor_codebook"):
             # Edges must outweigh logits often enough to matter.
             self.objects.tensors[f"dflash2/candidate_selector/{name}"] *= 3
-        self.weights = bind_dflash2(self.objects, config).selector
+        self.weights = bind_dflash2(self.objects, config, recipe).selector
         table = self.objects.tensors["text/output_head"]
         table[ADDRESSABLE:] *= 100
         small_ids = self.objects.tensors["text/draft_head_token_ids"].tolist()
         self.heads = {
             "full": (full_head(table, ADDRESSABLE), table, list(range(ADDRESSABLE))),
             "indexed": (
-                bind_draft_head(self.objects),
+                bind_draft_head(self.objects, config, recipe),
                 self.objects.tensors["text/draft_head"],
                 small_ids,
             ),

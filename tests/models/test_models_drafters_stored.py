@@ -10,11 +10,13 @@ from drafter_scene import Pages, empty_caches
 from torch import Tensor
 
 from ninfer.artifact import Artifact, open_artifact
+from ninfer.artifact.migrate import migrate_to_v3
 from ninfer.convert import synthesise
-from ninfer.engine.loader import read_config
+from ninfer.engine.contents import read_contents
 from ninfer.formats import dequantise
 from ninfer.models import ModelConfig
 from ninfer.models.forward_batch import ForwardBatch
+from ninfer.models.parameters import ParameterTable, Piece
 from ninfer.models.qwen3_6 import (
     ContextRows,
     TextWeights,
@@ -31,7 +33,9 @@ from ninfer.models.qwen3_6 import (
     select_drafts,
 )
 from ninfer.models.qwen3_6.block_weights import block_cache_spec
+from ninfer.models.qwen3_6.model_map import model_map_of
 from ninfer.models.qwen3_6.mtp import mtp_cache_spec
+from ninfer.models.stored_rows import StoredRows
 from ninfer.ops.tensors import Weight
 
 COUNT = 6
@@ -42,7 +46,9 @@ class Stored:
 
     def __init__(self, path: Path) -> None:
         self.artifact: Artifact = open_artifact(path)
-        self.config: ModelConfig = read_config(self.artifact)
+        contents = read_contents(self.artifact)
+        self.config: ModelConfig = contents.config
+        self.places: ParameterTable = contents.table
 
     def __call__(self, name: str) -> Weight:
         return self.artifact.tensor(name)
@@ -62,6 +68,23 @@ class Stored:
         return TextWeights(self("text/token_embedding"), (), norm, head)
 
 
+class Apart(Stored):
+    """The same artifact with every parameter in an object of its own."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._whole = self.places
+        self.places = {
+            name: (Piece(name, 0, sum(piece.stop - piece.start for piece in pieces)),)
+            for name, pieces in self._whole.items()
+        }
+
+    def __call__(self, name: str) -> Weight:
+        if name in self.artifact.names:
+            return super().__call__(name)
+        return StoredRows(super().__call__, self._whole, [name]).take(name)
+
+
 @pytest.fixture(scope="module")
 def paths(
     micro_artifacts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
@@ -71,9 +94,25 @@ def paths(
     return {**micro_artifacts, "dflash2": path}
 
 
+@pytest.fixture(params=["v2", "v3", "apart"])
+def form(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def opened(path: Path, form: str, folder: Path) -> Stored:
+    if form == "apart":
+        return Apart(path)
+    stored = Stored(path)
+    if form == "v2":
+        return stored
+    target = folder / "v3.ninfer"
+    migrate_to_v3(stored.artifact, target, model_map_of(stored.artifact.directory, stored.config))
+    return Stored(target)
+
+
 @pytest.mark.parametrize("kind", ["dense", "moe", "dflash2"])
-def test_mtp_and_both_heads(paths: dict[str, Path], kind: str) -> None:
-    stored = Stored(paths[kind])
+def test_mtp_and_both_heads(paths: dict[str, Path], kind: str, form: str, tmp_path: Path) -> None:
+    stored = opened(paths[kind], form, tmp_path)
     text, attention = stored.config.text, stored.config.text.attention
     pages = Pages.of(1, COUNT)
     positions = torch.arange(COUNT)
@@ -86,7 +125,7 @@ def test_mtp_and_both_heads(paths: dict[str, Path], kind: str) -> None:
     )
     hidden = torch.randn(COUNT, text.hidden, dtype=torch.float64)
     (cache,) = empty_caches(mtp_cache_spec(text), pages.count)
-    weights = bind_mtp(stored, text)
+    weights = bind_mtp(stored, stored.config, stored.places)
     got = mtp_forward(weights, stored.target(), text, batch, hidden, cache)
     heads = formulas.Heads(
         attention.query_heads, attention.kv_heads, attention.head_dim, attention.rotary_dim
@@ -105,7 +144,7 @@ def test_mtp_and_both_heads(paths: dict[str, Path], kind: str) -> None:
     whole = list(range(text.addressable))
     for head, name, tokens in (
         (full_head(stored("text/output_head"), text.addressable), "text/output_head", whole),
-        (bind_draft_head(stored), "text/draft_head", ids),
+        (bind_draft_head(stored, stored.config, stored.places), "text/draft_head", ids),
     ):
         table = stored.value(name).numpy()
         best = [formulas.best_ids(table, tokens, row, 1)[0][1] for row in want]
@@ -113,17 +152,18 @@ def test_mtp_and_both_heads(paths: dict[str, Path], kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["moe", "dflash2"])
-def test_block_drafters(paths: dict[str, Path], kind: str) -> None:
-    stored = Stored(paths[kind])
+def test_block_drafters(paths: dict[str, Path], kind: str, form: str, tmp_path: Path) -> None:
+    stored = opened(paths[kind], form, tmp_path)
     text, frontier = stored.config.text, 5
     if kind == "moe":
         config = stored.config.dflash
         assert config is not None
-        weights, windows, prefix = bind_dflash(stored, config), [config.window, None], "dflash"
+        weights = bind_dflash(stored, stored.config, stored.places)
+        windows, prefix = [config.window, None], "dflash"
     else:
         config = stored.config.dflash2
         assert config is not None
-        bound = bind_dflash2(stored, config)
+        bound = bind_dflash2(stored, stored.config, stored.places)
         weights, windows, prefix = bound.drafter, [config.window] * config.layers, "dflash2"
     taps = len(config.target_layers)
     features = torch.randn(frontier, taps * text.hidden, dtype=torch.float64)

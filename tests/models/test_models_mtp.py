@@ -6,11 +6,11 @@ import drafter_formulas as formulas
 import numpy as np
 import pytest
 import torch
-from drafter_scene import ADDRESSABLE, HIDDEN, Objects, Pages, empty_caches, small_config
+from drafter_scene import ADDRESSABLE, HIDDEN, Objects, Pages, empty_caches, recipe_of, small_config
 from torch import Tensor
 
 from ninfer.models.forward_batch import Caches, ForwardBatch, GdnState, MediaRows, cache_spec
-from ninfer.models.qwen3_6 import TextWeights, bind_text, decode, recipe_for
+from ninfer.models.qwen3_6 import TextWeights, bind_text, decode
 from ninfer.models.qwen3_6.inventory import inventory
 from ninfer.models.qwen3_6.mtp import bind_mtp, mtp_cache_spec, mtp_forward, shifted_batch
 from ninfer.models.qwen3_6.proposal import bind_draft_head, full_head, greedy_drafts
@@ -25,7 +25,7 @@ class Drafter:
     def __init__(self, moe: bool) -> None:
         self.config = small_config(moe=moe)
         self.objects = Objects(self.config)
-        self.weights = bind_mtp(self.objects, self.config.text)
+        self.weights = bind_mtp(self.objects, self.config, recipe_of(self.config))
         tensors = self.objects.tensors
         self.embedding = tensors["text/token_embedding"]
         # MTP reads the embedding alone.
@@ -121,7 +121,7 @@ def test_prefill_fuses_each_state_with_the_next_token(drafter: Drafter) -> None:
 def target_states(drafter: Drafter, batch: ForwardBatch) -> Tensor:
     config = drafter.config
     spec = cache_spec(config)
-    weights = bind_text(drafter.objects, config, recipe_for(config, "groupwise-int"))
+    weights = bind_text(drafter.objects, config, recipe_of(config))
     state = GdnState(
         torch.zeros(1, *spec.state.conv_shape, dtype=torch.float64),
         torch.zeros(1, *spec.state.recurrent_shape, dtype=torch.float64),
@@ -208,7 +208,11 @@ def test_both_heads_give_the_best_known_token() -> None:
     table[ADDRESSABLE:] *= 100
     small = objects.tensors["text/draft_head"]
     small_ids = objects.tensors["text/draft_head_token_ids"].tolist()
-    full, indexed = full_head(table, ADDRESSABLE), bind_draft_head(objects)
+    config = small_config()
+    full, indexed = (
+        full_head(table, ADDRESSABLE),
+        bind_draft_head(objects, config, recipe_of(config)),
+    )
     for head, rows, tokens in ((full, table, ids), (indexed, small, small_ids)):
         got = greedy_drafts(head, hidden).tolist()
         slow = [formulas.best_ids(rows.numpy(), tokens, h.numpy(), 1)[0][1] for h in hidden]
@@ -217,12 +221,13 @@ def test_both_heads_give_the_best_known_token() -> None:
 
 
 def test_equal_logits_give_the_lowest_id() -> None:
-    objects = Objects(small_config())
+    config = small_config()
+    objects = Objects(config)
     ids = objects.tensors["text/draft_head_token_ids"].tolist()
     objects.tensors["text/draft_head"].fill_(1.0)
     # Whole numbers, whose sums are exact in any order.
     hidden = torch.randint(-9, 9, (3, HIDDEN)).double()
-    got = greedy_drafts(bind_draft_head(objects), hidden)
+    got = greedy_drafts(bind_draft_head(objects, config, recipe_of(config)), hidden)
     assert got.tolist() == [min(ids)] * 3
     assert ids[0] != min(ids)
 
@@ -231,13 +236,13 @@ def test_equal_logits_give_the_lowest_id() -> None:
 def test_binding_asks_for_each_object_once_and_for_no_other(moe: bool) -> None:
     config = small_config(moe=moe)
     objects = Objects(config)
-    bind_mtp(objects, config.text)
+    bind_mtp(objects, config, recipe_of(config))
     assert sorted(objects.asked) == sorted(objects.below("mtp/"))
     objects.asked.clear()
-    bind_draft_head(objects)
+    bind_draft_head(objects, config, recipe_of(config))
     assert sorted(objects.asked) == sorted(objects.below("text/draft_head"))
     objects.asked.clear()
-    bind_text(objects, config, recipe_for(config, "groupwise-int"))
+    bind_text(objects, config, recipe_of(config))
     drafting = ("mtp/", "dflash/", "dflash2/", "text/draft_head")
     assert not [name for name in objects.asked if name.startswith(drafting)]
 
@@ -248,7 +253,7 @@ def test_published_weights_run_in_bf16_near_float64() -> None:
 
     config = small_config(moe=True)
     objects, packed = Objects(config), Objects(config)
-    for spec in inventory(config, recipe_for(config, "groupwise-int")):
+    for spec in inventory(config, recipe_of(config)):
         if spec.name.startswith("mtp/") and len(spec.shape) == 2:
             values = objects.tensors[spec.name].float()
             if numeric_format(spec.format).kind == "direct":
@@ -259,7 +264,7 @@ def test_published_weights_run_in_bf16_near_float64() -> None:
                 decoded = packed.tensors[spec.name].dequantise(torch.float64)
                 objects.tensors[spec.name] = decoded
     drafter = Drafter(True)
-    drafter.objects, drafter.weights = objects, bind_mtp(packed, config.text)
+    drafter.objects, drafter.weights = objects, bind_mtp(packed, config, recipe_of(config))
     tokens, axes, hidden = inputs([9, 9])
     batch = drafter.batch([(0, 9)] * 2, tokens, axes)
     exact = drafter.run(batch, torch.cat(hidden))

@@ -7,8 +7,13 @@ from torch import Tensor
 
 from ninfer.models.config import Dflash2Config, DflashConfig
 from ninfer.models.forward_batch import KvCacheSpec
-from ninfer.models.qwen3_6.binding import dense, row_view
-from ninfer.models.qwen3_6.weights import DenseMlpWeights, FusedProjection, WeightSource
+from ninfer.models.qwen3_6.weights import (
+    DenseMlpWeights,
+    FusedProjection,
+    dense_mlp_weights,
+    fused_projection,
+)
+from ninfer.models.stored_rows import StoredRows
 from ninfer.ops.tensors import Weight
 
 BlockDrafterConfig = DflashConfig | Dflash2Config
@@ -16,7 +21,7 @@ BlockDrafterConfig = DflashConfig | Dflash2Config
 
 @dataclass(frozen=True, slots=True)
 class BlockAttentionWeights:
-    """Attention of one layer. `context` is the key and value rows of `projections`, as views."""
+    """Attention of one layer. `context` is `projections` without the query, as views."""
 
     projections: FusedProjection  # query, key, value
     context: FusedProjection  # key, value
@@ -62,59 +67,75 @@ def block_cache_spec(config: BlockDrafterConfig) -> KvCacheSpec:
 
 
 def bind_block_drafter(
-    source: WeightSource,
-    prefix: str,
+    rows: StoredRows,
+    drafter: str,
     config: BlockDrafterConfig,
     windows: Sequence[int | None],
     *,
     convolutions: bool,
 ) -> BlockDrafterWeights:
-    """Build the view from the objects below `prefix`; each is asked for exactly once."""
+    """Build the view from the parameters below `drafter`, with one window per layer."""
     return BlockDrafterWeights(
-        feature_projection=source(f"{prefix}/feature_projection"),
-        context_norm=dense(source, f"{prefix}/context_norm"),
+        feature_projection=rows.take(f"{drafter}/feature_projection"),
+        context_norm=rows.tensor(f"{drafter}/context_norm"),
         layers=tuple(
-            _layer(source, f"{prefix}/layers/{index}", config, window, convolutions)
+            _layer(rows, f"{drafter}/layers/{index}", config, window, convolutions)
             for index, window in enumerate(windows)
         ),
-        final_norm=dense(source, f"{prefix}/final_norm"),
+        final_norm=rows.tensor(f"{drafter}/final_norm"),
     )
 
 
 def _layer(
-    source: WeightSource,
+    rows: StoredRows,
     prefix: str,
     config: BlockDrafterConfig,
     window: int | None,
     convolutions: bool,
 ) -> BlockLayerWeights:
     return BlockLayerWeights(
-        input_norm=dense(source, f"{prefix}/input_norm"),
-        attention=_attention(source, f"{prefix}/attention", config),
-        post_norm=dense(source, f"{prefix}/post_attention_norm"),
-        mlp=DenseMlpWeights(source(f"{prefix}/mlp/gate_up"), source(f"{prefix}/mlp/down")),
+        input_norm=rows.tensor(f"{prefix}/input_norm"),
+        attention_conv=_conv(rows, f"{prefix}/attention_conv") if convolutions else None,
+        attention=_attention(rows, f"{prefix}/attention", config),
+        post_norm=rows.tensor(f"{prefix}/post_attention_norm"),
+        mlp_conv=_conv(rows, f"{prefix}/mlp_conv") if convolutions else None,
+        mlp=dense_mlp_weights(rows, f"{prefix}/mlp"),
         window=window,
-        attention_conv=_conv(source, f"{prefix}/attention_conv") if convolutions else None,
-        mlp_conv=_conv(source, f"{prefix}/mlp_conv") if convolutions else None,
     )
 
 
-def _attention(
-    source: WeightSource, prefix: str, config: BlockDrafterConfig
-) -> BlockAttentionWeights:
-    query, kv = config.query_heads * config.head_dim, config.kv_heads * config.head_dim
-    matrix = source(f"{prefix}/query_key_value")
-    context = row_view(matrix, query, query + 2 * kv)
+def _attention(rows: StoredRows, prefix: str, config: BlockDrafterConfig) -> BlockAttentionWeights:
+    kv = config.kv_heads * config.head_dim
+    heights = {"query": config.query_heads * config.head_dim, "key": kv, "value": kv}
+    projections = fused_projection(rows, {p: f"{prefix}/{p}" for p in heights}, heights)
     return BlockAttentionWeights(
-        projections=FusedProjection((matrix,), (("query", "key", "value"),), ((query, kv, kv),)),
-        context=FusedProjection((context,), (("key", "value"),), ((kv, kv),)),
-        query_norm=dense(source, f"{prefix}/query_norm"),
-        key_norm=dense(source, f"{prefix}/key_norm"),
-        output=source(f"{prefix}/output"),
+        projections=projections,
+        context=_without(projections, "query"),
+        query_norm=rows.tensor(f"{prefix}/query_norm"),
+        key_norm=rows.tensor(f"{prefix}/key_norm"),
+        output=rows.take(f"{prefix}/output"),
     )
 
 
-def _conv(source: WeightSource, prefix: str) -> DynamicConvWeights:
+def _without(fused: FusedProjection, part: str) -> FusedProjection:
+    """The other projections as views. Raises FormatError for a form that cannot be cut there."""
+    kept: list[tuple[Weight, tuple[str, ...], tuple[int, ...]]] = []
+    for matrix, parts, heights in zip(fused.matrices, fused.parts, fused.rows, strict=True):
+        at = parts.index(part) if part in parts else len(parts)
+        for span in (slice(0, at), slice(at + 1, len(parts))):
+            if parts[span]:
+                start = sum(heights[: span.start])
+                view = _row_view(matrix, start, start + sum(heights[span]))
+                kept.append((view, parts[span], heights[span]))
+    matrices, names, sizes = zip(*kept, strict=True)
+    return FusedProjection(matrices, names, sizes)
+
+
+def _row_view(weight: Weight, start: int, stop: int) -> Weight:
+    return weight[start:stop] if isinstance(weight, Tensor) else weight.rows(start, stop)
+
+
+def _conv(rows: StoredRows, prefix: str) -> DynamicConvWeights:
     return DynamicConvWeights(
-        base=dense(source, f"{prefix}/base_kernel"), deltas=source(f"{prefix}/kernel_projection")
+        base=rows.tensor(f"{prefix}/base_kernel"), deltas=rows.take(f"{prefix}/kernel_projection")
     )

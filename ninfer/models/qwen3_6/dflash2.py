@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from ninfer import ops
-from ninfer.models.config import Dflash2Config
-from ninfer.models.qwen3_6.binding import dense
+from ninfer.models.config import ModelConfig
+from ninfer.models.parameters import ParameterTable
 from ninfer.models.qwen3_6.block_drafter import DraftBlock
 from ninfer.models.qwen3_6.block_weights import BlockDrafterWeights, bind_block_drafter
 from ninfer.models.qwen3_6.proposal import ProposalHead, proposal_logits
-from ninfer.models.qwen3_6.weights import WeightSource
+from ninfer.models.qwen3_6.recipe import Recipe
+from ninfer.models.qwen3_6.weights import WeightSource, component_rows
 from ninfer.ops.tensors import Candidates, Weight
 
 
@@ -47,15 +48,20 @@ class SparseDrafts:
     probabilities: Tensor  # [M, C] float32
 
 
-def bind_dflash2(source: WeightSource, config: Dflash2Config) -> Dflash2Weights:
-    """Build the view from stored objects; `source` is asked for each object exactly once."""
-    windows = (config.window,) * config.layers
-    drafter = bind_block_drafter(source, "dflash2", config, windows, convolutions=True)
+def bind_dflash2(
+    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable
+) -> Dflash2Weights:
+    """Build the view from stored objects, each asked for exactly once; see `bind_text`."""
+    sizes = config.dflash2
+    assert sizes is not None
+    rows = component_rows(source, config, places, "dflash2/")
+    windows = (sizes.window,) * sizes.layers
+    drafter = bind_block_drafter(rows, "dflash2", sizes, windows, convolutions=True)
     prefix = "dflash2/candidate_selector"
     selector = SelectorWeights(
-        hidden_projection=source(f"{prefix}/hidden_projection"),
-        predecessors=dense(source, f"{prefix}/predecessor_codebook"),
-        successors=dense(source, f"{prefix}/successor_codebook"),
+        hidden_projection=rows.take(f"{prefix}/hidden_projection"),
+        predecessors=rows.tensor(f"{prefix}/predecessor_codebook"),
+        successors=rows.tensor(f"{prefix}/successor_codebook"),
     )
     return Dflash2Weights(drafter, selector)
 

@@ -6,23 +6,23 @@ import torch
 from torch import Tensor
 
 from ninfer import ops
-from ninfer.models.config import TextConfig
+from ninfer.models.config import ModelConfig, TextConfig
 from ninfer.models.forward_batch import ForwardBatch, KvCacheSpec, MediaRows
+from ninfer.models.parameters import ParameterTable
 from ninfer.models.qwen3_6.attention import attention_mixer
-from ninfer.models.qwen3_6.binding import dense
 from ninfer.models.qwen3_6.decoder import embed_tokens
 from ninfer.models.qwen3_6.feed_forward import feed_forward
-from ninfer.models.qwen3_6.recipe import attention_rows
+from ninfer.models.qwen3_6.recipe import Recipe
 from ninfer.models.qwen3_6.weights import (
     AttentionWeights,
-    DenseMlpWeights,
-    FusedProjection,
     LayerWeights,
-    SparseMoeWeights,
     TextWeights,
     WeightSource,
+    attention_weights,
+    component_rows,
+    feed_forward_weights,
 )
-from ninfer.ops.tensors import ExpertWeights, PagedKV, SharedExpert, Weight
+from ninfer.ops.tensors import PagedKV, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,44 +100,20 @@ def mtp_forward(
     return h
 
 
-def bind_mtp(source: WeightSource, text: TextConfig) -> MtpWeights:
-    """Build the view from stored objects; `source` is asked for each object exactly once."""
+def bind_mtp(
+    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable
+) -> MtpWeights:
+    """Build the view from stored objects, each asked for exactly once; see `bind_text`."""
+    rows, layer = component_rows(source, config, places, "mtp/"), "mtp/layers/0"
     return MtpWeights(
-        input_projection=source("mtp/input_projection"),
-        embedding_norm=dense(source, "mtp/embedding_norm"),
-        hidden_norm=dense(source, "mtp/hidden_norm"),
+        input_projection=rows.take("mtp/input_projection"),
+        embedding_norm=rows.tensor("mtp/embedding_norm"),
+        hidden_norm=rows.tensor("mtp/hidden_norm"),
         layer=LayerWeights(
-            input_norm=dense(source, "mtp/layer/input_norm"),
-            mixer=_attention(source, text),
-            post_norm=dense(source, "mtp/layer/post_attention_norm"),
-            feed_forward=_feed_forward(source, text),
+            input_norm=rows.tensor(f"{layer}/input_norm"),
+            mixer=attention_weights(rows, f"{layer}/attention", config.text),
+            post_norm=rows.tensor(f"{layer}/post_attention_norm"),
+            feed_forward=feed_forward_weights(rows, layer, config.text),
         ),
-        final_norm=dense(source, "mtp/final_norm"),
-    )
-
-
-def _attention(source: WeightSource, text: TextConfig) -> AttentionWeights:
-    prefix, parts = "mtp/layer/attention", ("query", "key", "gate", "value")
-    rows = attention_rows(text.attention)
-    return AttentionWeights(
-        projections=FusedProjection(
-            matrices=(source(f"{prefix}/query_key_gate_value"),),
-            parts=(parts,),
-            rows=(tuple(rows[part] for part in parts),),
-        ),
-        query_norm=dense(source, f"{prefix}/query_norm"),
-        key_norm=dense(source, f"{prefix}/key_norm"),
-        output=source(f"{prefix}/output"),
-    )
-
-
-def _feed_forward(source: WeightSource, text: TextConfig) -> DenseMlpWeights | SparseMoeWeights:
-    if not text.moe:
-        return DenseMlpWeights(source("mtp/layer/mlp/gate_up"), source("mtp/layer/mlp/down"))
-    gate_up, down = source("mtp/layer/moe/routed_gate_up"), source("mtp/layer/moe/routed_down")
-    shared = ("mtp/layer/moe/shared_gate_up", "mtp/layer/moe/shared_down")
-    return SparseMoeWeights(
-        router=source("mtp/layer/moe/router_shared_gate"),
-        experts=ExpertWeights(gate_up, down, text.moe.experts),
-        shared=SharedExpert(source(shared[0]), source(shared[1])),
+        final_norm=rows.tensor("mtp/final_norm"),
     )

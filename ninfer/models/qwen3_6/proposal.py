@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ninfer import ops
-from ninfer.models.qwen3_6.binding import dense
-from ninfer.models.qwen3_6.weights import WeightSource
+from ninfer.models.config import ModelConfig
+from ninfer.models.parameters import ParameterTable
+from ninfer.models.qwen3_6.recipe import Recipe
+from ninfer.models.qwen3_6.weights import WeightSource, component_rows
 from ninfer.ops.tensors import Weight
 
 
@@ -24,11 +26,17 @@ def full_head(head: Weight, addressable: int) -> ProposalHead:
     return ProposalHead(head, torch.arange(addressable, device=head.device))
 
 
-def bind_draft_head(source: WeightSource) -> ProposalHead:
-    """The small head over the most frequent tokens, which is kept beside the output head."""
-    token_ids = dense(source, "text/draft_head_token_ids")
+def bind_draft_head(
+    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable
+) -> ProposalHead:
+    """The small head over the most frequent tokens, kept beside the output head; see `bind_text`.
+
+    `source` must hand out the token ids as integers.
+    """
+    rows = component_rows(source, config, places, "proposal/")
+    head, token_ids = rows.take("proposal/head"), rows.tensor("proposal/token_ids")
     assert not token_ids.is_floating_point(), token_ids.dtype
-    return ProposalHead(source("text/draft_head"), token_ids.to(torch.int64))
+    return ProposalHead(head, token_ids.to(torch.int64))
 
 
 def proposal_logits(head: ProposalHead, hidden: Tensor) -> Tensor:
