@@ -352,12 +352,17 @@ def _drafter_rules(
     targets = drafter.target_layers
     fits = bool(targets) and max(targets) < text.layers
     yield "drafter target_layer_ids", list(targets), fits, "num_hidden_layers", text.layers
+    # The decoder gives taps in the order of its layers.
+    order = sorted(set(targets))
+    yield "drafter target_layer_ids", list(targets), list(targets) == order, "their order", order
     mask = drafter.mask_id
     yield "drafter mask_token_id", mask, mask < text.vocab_rows, "vocab_size", text.vocab_rows
     layers = drafter.layers
     yield "drafter num_hidden_layers", layers, layers <= _MOST_LAYERS, "largest", _MOST_LAYERS
     heads, kv_heads = drafter.query_heads, drafter.kv_heads
     yield "drafter num_attention_heads", heads, heads % kv_heads == 0, "kv heads", kv_heads
+    head_dim = drafter.head_dim
+    yield "drafter head_dim", head_dim, head_dim % 2 == 0, "pairs of", 2
     if isinstance(drafter, Dflash2Config):
         group = drafter.conv_group
         yield "hidden_size", text.hidden, text.hidden % group == 0, "conv_group_size", group

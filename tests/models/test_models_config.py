@@ -139,6 +139,13 @@ def test_a_drafter_must_fit_the_text_model() -> None:
     drafter |= {"target_layer_ids": [0], "mask_token_id": 10**9}
     with pytest.raises(ConfigError, match="mask_token_id 1000000000 does not fit vocab_size"):
         model_config_from_fields({"text_config": TEXT, "dflash_config": drafter})
+    for targets in ([3, 1], [1, 1]):
+        drafter |= {"target_layer_ids": targets, "mask_token_id": 1}
+        with pytest.raises(ConfigError, match="target_layer_ids .* does not fit their order"):
+            model_config_from_fields({"text_config": TEXT, "dflash_config": drafter})
+    drafter |= {"target_layer_ids": [1, 3], "head_dim": 127}
+    with pytest.raises(ConfigError, match="drafter head_dim 127 does not fit"):
+        model_config_from_fields({"text_config": TEXT, "dflash_config": drafter})
 
 
 def test_a_text_configuration_must_be_an_object() -> None:
