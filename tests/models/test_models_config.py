@@ -141,7 +141,7 @@ def test_a_drafter_must_fit_the_text_model() -> None:
         model_config_from_fields({"text_config": TEXT, "dflash_config": drafter})
     for targets in ([3, 1], [1, 1]):
         drafter |= {"target_layer_ids": targets, "mask_token_id": 1}
-        with pytest.raises(ConfigError, match="target_layer_ids .* does not fit their order"):
+        with pytest.raises(ConfigError, match=r"target_layer_ids .* does not fit their order"):
             model_config_from_fields({"text_config": TEXT, "dflash_config": drafter})
     drafter |= {"target_layer_ids": [1, 3], "head_dim": 127}
     with pytest.raises(ConfigError, match="drafter head_dim 127 does not fit"):
