@@ -1,8 +1,9 @@
 """Seeded mutations of an artifact's header and directory, for tests on every floor.
 
-`mutations(data, count, seed)` yields (label, mutated file). The container has no checksum, so some
-mutations are legal directories of other content, such as a changed letter in a name. The container
-must read those consistently; the strict inventory of a model must refuse them.
+`mutations(data, count, seed)` yields (label, mutated file) for a file of v2 or v3. The container
+has no checksum, so some mutations are legal directories of other content, such as a changed letter
+in a name. The container must read those consistently; the strict inventory of a v2 model must
+refuse them.
 """
 
 import copy
@@ -30,12 +31,18 @@ def mutations(data: bytes, count: int, seed: int = 0) -> Iterator[tuple[str, byt
 def _parts(data: bytes) -> tuple[bytes, bytes]:
     """Directory text and payload."""
     (length,) = struct.unpack("<Q", data[8:16])
-    start = -(-(16 + length) // 4096) * 4096
-    return data[16 : 16 + length], data[start:]
+    first = _header(data)
+    start = -(-(first + length) // 4096) * 4096
+    return data[first : first + length], data[start:]
+
+
+def _header(data: bytes) -> int:
+    """Bytes in front of the directory; v3 has an id there."""
+    return 32 if data[7] == 3 else 16
 
 
 def _framed(data: bytes, text: bytes) -> bytes:
-    head = data[:8] + struct.pack("<Q", len(text)) + text
+    head = data[:8] + struct.pack("<Q", len(text)) + data[16 : _header(data)] + text
     return head + bytes(-len(head) % 4096) + _parts(data)[1]
 
 
@@ -46,7 +53,7 @@ def _edited(data: bytes, root: object) -> bytes:
 def _flip(data: bytes, draw: random.Random) -> bytes:
     """One to four bits or bytes of header and directory."""
     out = bytearray(data)
-    end = 16 + len(_parts(data)[0])
+    end = _header(data) + len(_parts(data)[0])
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(end)
         out[at] = draw.choice((out[at] ^ 1 << draw.randrange(8), draw.randrange(256)))
@@ -67,7 +74,7 @@ def _length(data: bytes, draw: random.Random) -> bytes:
 
 
 def _objects_of(node: object) -> list[dict]:
-    found = [node] if isinstance(node, dict) else []
+    found = [node] if isinstance(node, dict) and node else []
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     for child in children:
         found += _objects_of(child)
@@ -136,7 +143,8 @@ def _objects(data: bytes, draw: random.Random) -> bytes:
         case 2:
             del entries[at]
         case _:
-            root["identity"][draw.choice(("model_id", "weights_id"))] += draw.choice(("x", "é"))
+            notes = root.get("identity") or root["metadata"]
+            notes[draw.choice(list(notes))] += draw.choice(("x", "é"))
     return _edited(data, root)
 
 
