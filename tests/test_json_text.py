@@ -1,5 +1,7 @@
 """Strict JSON: the value, or one error that names the place."""
 
+import time
+
 import pytest
 
 from ninfer.errors import ConfigError, PromptError
@@ -20,6 +22,8 @@ def test_values_come_through() -> None:
         ("[1,]", "m.json: not JSON"),
         (b'{"a": "\xff"}', "m.json: not UTF-8 text at byte 7"),
         ('{"a": 1, "b": 2, "a": 3}', "m.json: member 'a' stands twice in one object"),
+        ('{"' + "x" * 500 + '": 1, "' + "x" * 500 + '": 2}', "m.json: member 'xxx"),
+        ("[1e400]", "m.json: '1e400' is too large a number"),
         ("[NaN]", "m.json: NaN is not JSON"),
         ("-Infinity", "m.json: -Infinity is not JSON"),
         ("[" * 100_000, "m.json: nested too deeply"),
@@ -32,3 +36,12 @@ def test_everything_else_is_one_error(text: str | bytes, message: str) -> None:
         parse_json(text, "m.json", PromptError)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def test_a_large_object_with_a_late_repetition_is_refused_in_linear_time() -> None:
+    names = [f'"{index}": 0' for index in range(200_000)]
+    start = time.perf_counter()
+    with pytest.raises(ConfigError, match="member '199999' stands twice"):
+        parse_json("{" + ",".join([*names, names[-1]]) + "}", "x", ConfigError)
+    assert time.perf_counter() - start < 10

@@ -1,6 +1,5 @@
 """Typed, required reads from a mapping with Hugging Face field names."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,6 +7,7 @@ from ninfer.errors import ConfigError
 
 # No real size is larger.
 _LARGEST: Final = 1 << 31
+_LARGEST_NUMBER: Final = 1e30
 
 
 class Fields:
@@ -30,7 +30,7 @@ class Fields:
         """A positive finite number."""
         value = self._required(name)
         valid = isinstance(value, int | float) and not isinstance(value, bool)
-        if not valid or not 0 < value < math.inf:
+        if not valid or not 0 < value < _LARGEST_NUMBER:
             raise ConfigError(f"{self._path}.{name} must be a positive number, not {value!r}")
         return float(value)
 

@@ -71,6 +71,8 @@ def test_a_field_of_another_kind_is_named_with_its_value(value: Any) -> None:
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 does not fit"),
         ({"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim 1 does not fit"),
         ({"rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 2}}, "rotary"),
+        ({"rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 1e-9}}, "rotary"),
+        ({"head_dim": 2}, "rotary dimensions 0 does not fit"),
     ],
 )
 def test_sizes_that_contradict_each_other_are_refused(
@@ -80,7 +82,7 @@ def test_sizes_that_contradict_each_other_are_refused(
         read(**changes)
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0.0, -1.0, "1e-6", True])
+@pytest.mark.parametrize("value", [float("inf"), 10**400, float("nan"), 0.0, -1.0, "1e-6", True])
 def test_a_number_must_be_positive_and_finite(value: Any) -> None:
     with pytest.raises(ConfigError, match="rms_norm_eps must be a positive number"):
         read(rms_norm_eps=value)
