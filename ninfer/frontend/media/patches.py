@@ -44,9 +44,14 @@ def fit(
 
 
 def resize(image: Image.Image, height: int, width: int) -> Pixels:
-    """Pixels [height, width, 3] of an RGB picture after antialiased bicubic resizing."""
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    """Pixels [height, width, 3] of an RGB picture after antialiased bicubic resizing.
+
+    Each pass rounds to 8 bits, so their order shows. Rows come first, as in the published
+    processors; Pillow 13 and later would choose by cost if asked for both at once.
+    """
+    for size in ((width, image.height), (width, height)):
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC)
     return np.asarray(image)
 
 

@@ -51,8 +51,8 @@ def frame_size(
 ) -> tuple[int, int]:
     """Height and width after resizing, for a video of `frames` frames.
 
-    A side below the cell is first scaled up to it, the other side with it. Raises PromptError for a
-    strip longer than 200 to 1.
+    A side below the cell counts as scaled up to it, the other side with it. Raises PromptError for
+    a strip longer than 200 to 1.
     """
     if min(height, width) < sizes.cell:
         factor = max(sizes.cell / height, sizes.cell / width)
@@ -72,13 +72,13 @@ def load_frames(
     count = facts.frames
     while count:
         indices = frame_indices(count, facts.fps, sizes)
-        size = frame_size(facts.height, facts.width, len(indices), sizes.pixels, place)
-        if len(indices) * size[0] * size[1] > limits.video_pixels:
+        height, width = frame_size(facts.height, facts.width, len(indices), sizes.pixels, place)
+        if len(indices) * height * width > limits.video_pixels:
             raise PromptError(
-                f"{place}: {len(indices)} frames of {size[1]} x {size[0]} pixels are more than"
+                f"{place}: {len(indices)} frames of {width} x {height} pixels are more than"
                 f" {limits.video_pixels:,} pixels"
             )
-        frames, seen = _decode(data, indices, size, limits, place)
+        frames, seen = _decode(data, indices, (height, width), limits, place)
         if len(frames) == len(indices):
             return frames, step_times(indices, facts.fps, sizes.pixels.temporal)
         # Some codecs have packets that show nothing, and files are cut off: count what is there.
@@ -142,6 +142,9 @@ def _opened(
             if not container.streams.video:
                 raise PromptError(f"{place} has no video stream")
             stream = container.streams.video[0]
+            # PyAV leaves this empty for a codec that it has no decoder for.
+            if getattr(stream, "codec_context", None) is None:
+                raise PromptError(f"{place} has a video stream of a codec that is not supported")
             yield container, stream
     except (av.error.FFmpegError, ValueError) as error:
         raise PromptError(f"{place} cannot be read as a video: {error}") from None
