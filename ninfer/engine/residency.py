@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ninfer.artifact import Artifact
+from ninfer.errors import PayloadError
 from ninfer.models.qwen3_6 import WeightSource
 from ninfer.ops.tensors import Weight
 
@@ -28,14 +29,16 @@ def weight_source(
 ) -> WeightSource:
     """Hand out stored objects as they will stay in memory, reporting progress in stored bytes.
 
-    `objects` are all that will be asked for; their bytes are the whole.
+    `objects` are all that will be asked for; their bytes are the whole. The source raises
+    PayloadError, naming object and place, for numbers that no writer may produce: all words are
+    looked at where loading reads them anyway or the device reads them fast, otherwise the scales.
     """
     total = sum(artifact.entry(name).bytes for name in objects)
     done = 0
 
     def source(name: str) -> Weight:
         nonlocal done
-        weight = _resident(artifact.tensor(name), residency)
+        weight = _resident(name, artifact.tensor(name), residency)
         done += artifact.entry(name).bytes
         progress(name, done, total)
         return weight
@@ -43,11 +46,22 @@ def weight_source(
     return source
 
 
-def _resident(stored: Weight, residency: Residency) -> Weight:
+def _resident(name: str, stored: Weight, residency: Residency) -> Weight:
     if isinstance(stored, Tensor):
+        _check_finite(name, stored)
         # FP32 objects (decay rates, step sizes) keep their precision, token ids their values.
         keep = stored.dtype in (torch.float32, torch.int32)
         return stored.to(residency.device, None if keep else residency.dtype)
     moved = stored.to(residency.device)
+    moved.validate(name, codes=residency.decoded or residency.device.type == "cuda")
     # Float32 holds every decoded value exactly; rounding to bf16 would change the answers.
     return moved.dequantise(torch.float32) if residency.decoded else moved
+
+
+def _check_finite(name: str, stored: Tensor) -> None:
+    if not stored.is_floating_point():
+        return
+    bad = ~stored.isfinite()
+    if bool(bad.any()):
+        place = [int(index[0]) for index in bad.nonzero(as_tuple=True)]
+        raise PayloadError(f"{name}: value {place} is {float(stored[tuple(place)])}, not finite")

@@ -128,13 +128,17 @@ class GroupedMatrix:
             out[span] = values.flatten(1)[:, :width]
         return out
 
-    def validate(self, name: str) -> None:
+    def validate(self, name: str, *, codes: bool = True) -> None:
         """Raise PayloadError that names `name` when a word is one that no writer may produce.
+
+        Without `codes` only the scales are read, a small part of the matrix.
 
         Refused: NaN, infinite, negative or -0 scales, the W8 code -128, codes under a zero scale,
         and padding that is not zero.
         """
         _check_multipliers(name, self.scales)
+        if not codes:
+            return
         rows, width = self.shape
         group = self.entry.group
         whole = -(-width // group)
@@ -232,9 +236,9 @@ class Nvfp4Matrix:
             out[span] = values.div_(divisor).flatten(1)
         return out
 
-    def validate(self, name: str) -> None:
+    def validate(self, name: str, *, codes: bool = True) -> None:
         """Raise PayloadError that names `name` for a scale that is NaN, negative or -0, or a
-        divisor that is not positive and finite."""
+        divisor that is not positive and finite; every code is legal, so `codes` changes nothing."""
         if not (isfinite(self.divisor) and self.divisor > 0):
             raise PayloadError(
                 f"{name}: divisor is {self.divisor}; it must be finite and greater than 0"
@@ -303,10 +307,12 @@ class Fp8RowMatrix:
             out[span] = values
         return out
 
-    def validate(self, name: str) -> None:
+    def validate(self, name: str, *, codes: bool = True) -> None:
         """Raise PayloadError that names `name` for NaN, infinite, negative or -0 scales, NaN codes,
-        or codes other than zero under a zero scale."""
+        or codes other than zero under a zero scale. Without `codes` only the scales are read."""
         _check_multipliers(name, self.scales)
+        if not codes:
+            return
         for span in row_blocks(*self.shape, self.device):
             magnitude = self.codes[span] & 0x7F
             bad = magnitude == 0x7F

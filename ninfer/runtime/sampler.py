@@ -30,7 +30,7 @@ def next_token(sequence: Sequence, logits: Tensor, addressable: int) -> int:
     if not bool(ops.finite_rows(logits, addressable).all()):
         raise GenerationError(
             f"the model produced non-finite logits at position {len(sequence.tokens)}; "
-            "the artifact may be damaged (see 'ninfer describe')"
+            "'ninfer verify' checks the artifact"
         )
     params = sequence.sampling
     if params.temperature == 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ninfer.artifact import open_artifact
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
 from ninfer.errors import (
     CapacityError,
@@ -229,8 +230,6 @@ def test_a_changed_text_resource_is_refused(
 
 
 def test_a_draft_id_twice_is_refused(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
-    from ninfer.artifact import open_artifact
-
     with open_artifact(micro_artifacts["dense"]) as artifact:
         entry = artifact.entry("text/draft_head_token_ids")
         start = artifact.payload_offset + entry.offset
@@ -239,6 +238,42 @@ def test_a_draft_id_twice_is_refused(micro_artifacts: dict[str, Path], tmp_path:
     (tmp_path / "a.ninfer").write_bytes(data)
     with pytest.raises(PayloadError, match="proposal/token_ids holds an id twice"):
         Engine.load(options_for(tmp_path / "a.ninfer"))
+
+
+def with_words(source: Path, target: Path, name: str, at: int, words: bytes) -> Path:
+    """A copy of the file with these bytes at an offset inside one object; -N counts from its end."""
+    with open_artifact(source) as artifact:
+        entry = artifact.entry(name)
+        start = artifact.payload_offset + entry.offset + (at if at >= 0 else entry.bytes + at)
+    data = bytearray(source.read_bytes())
+    data[start : start + len(words)] = words
+    target.write_bytes(data)
+    return target
+
+
+@pytest.mark.parametrize("weights", ["packed", "decoded"])
+@pytest.mark.parametrize(
+    ("name", "at", "words", "message"),
+    [
+        ("text/token_embedding", -2, b"\x00\x7e", "text/token_embedding: .*nan"),
+        ("text/layers/0/mlp/gate_up", -2, b"\x00\xbc", "text/layers/0/mlp/gate_up: .*-1"),
+        ("text/output_head", -2, b"\x00\x7c", "text/output_head: .*inf"),
+        ("text/final_norm", 4, b"\xc0\x7f", r"text/final_norm: value \[2\] is nan, not finite"),
+        ("text/layers/1/gdn/a_log", 4, b"\x00\x00\x80\xff", r"a_log: value \[1\] is -inf"),
+    ],
+)
+def test_a_number_that_no_writer_makes_is_refused_before_it_is_used(
+    micro_artifacts: dict[str, Path],
+    tmp_path: Path,
+    weights: str,
+    name: str,
+    at: int,
+    words: bytes,
+    message: str,
+) -> None:
+    path = with_words(micro_artifacts["dense"], tmp_path / "a.ninfer", name, at, words)
+    with pytest.raises(PayloadError, match=message):
+        Engine.load(options_for(path, weights=weights))
 
 
 def test_progress_ends_at_all_bytes(micro_artifacts: dict[str, Path]) -> None:
