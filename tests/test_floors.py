@@ -18,6 +18,8 @@ DOC = '"""One sentence."""\n'
 LIGHT_MODULES = (
     "ninfer",
     "ninfer.cli",
+    "ninfer.artifact.fetch",
+    "ninfer.cards",
     "ninfer.formats.registry",
     "ninfer.models.qwen3_6.inventory",
 )

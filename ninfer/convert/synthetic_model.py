@@ -76,7 +76,8 @@ def full_size_weights(
 ) -> RandomWeights:
     """Random weights of every size as published, made on `device` without a file.
 
-    For speed work: `bind_text(full_size_weights(...), config, recipe)` needs only the device
-    memory that the weights take. Raises UsageError for an unknown model, scale or drafter.
+    For speed work: `bind_text` takes it as its source, with the configuration of `.model` and the
+    recipe of its weights id, and needs only the device memory of the weights. Raises UsageError for
+    an unknown model, scale or drafter.
     """
     return RandomWeights(synthetic_model(like, scale, drafter=drafter), device, seed)

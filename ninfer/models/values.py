@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ninfer.artifact import Artifact
 from ninfer.artifact.directory import TensorEntry
+from ninfer.artifact.model_map import INPUT_DIVISOR
 from ninfer.errors import PayloadError
 from ninfer.models.config import ModelConfig
 from ninfer.models.parameters import ParameterTable
@@ -37,17 +38,24 @@ def check_draft_ids(artifact: Artifact, table: ParameterTable, config: ModelConf
 def check_divisors(artifact: Artifact) -> int:
     """Every divisor of an NVFP4 input must be a finite number above 0; returns how many there are.
 
-    Raises PayloadError that names the first that is not.
+    Divisors are found by their names in v1 and v2, by the uses in v3. Raises PayloadError that
+    names the first bad one.
     """
-    names = [
-        entry.name
-        for entry in artifact.directory.entries
-        if isinstance(entry, TensorEntry) and entry.name.endswith(f"/{DIVISOR}")
-    ]
+    names = _divisors(artifact)
     for name in names:
-        divisor = artifact.tensor(name)
-        assert isinstance(divisor, Tensor), name
-        value = float(divisor)
+        stored = artifact.tensor(name)
+        if not isinstance(stored, Tensor) or stored.numel() != 1:
+            raise PayloadError(f"{name} must be one number, the divisor of an input")
+        value = float(stored)
         if not (isfinite(value) and value > 0):
             raise PayloadError(f"{name} is {value}; it must be finite and greater than 0")
     return len(names)
+
+
+def _divisors(artifact: Artifact) -> list[str]:
+    model_map = artifact.directory.model_map
+    if model_map is None:
+        tensors = (e.name for e in artifact.directory.entries if isinstance(e, TensorEntry))
+        return [name for name in tensors if name.endswith(f"/{DIVISOR}")]
+    bound = (use.auxiliaries.get(INPUT_DIVISOR, ()) for use in model_map.uses)
+    return list(dict.fromkeys(part.object for binding in bound for part in binding))

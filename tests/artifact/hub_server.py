@@ -26,6 +26,7 @@ class HubState:
     ignore_range: bool = False
     send_other: bytes | None = None  # bytes sent in place of the content stated in the headers
     delay: float = 0.0  # seconds before each block
+    stalls: list[float] = field(default_factory=list)  # seconds before the next answers
     states_hash: bool = True
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     authorization: set[str | None] = field(default_factory=set)
@@ -52,6 +53,7 @@ class _Answers(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         state.requests.append((self.path, wanted))
         state.authorization.add(self.headers.get("Authorization"))
+        time.sleep(state.stalls.pop(0) if state.stalls else 0)
         if state.statuses:
             self._empty(state.statuses.pop(0))
             return
@@ -73,7 +75,12 @@ class _Answers(BaseHTTPRequestHandler):
         limit = self.state.break_after.pop(0) if self.state.break_after else len(data)
         for at in range(0, min(limit, len(data)), 65_536):
             time.sleep(self.state.delay)
-            self.wfile.write(data[at : min(at + 65_536, limit)])
+            try:
+                self.wfile.write(data[at : min(at + 65_536, limit)])
+            except (BrokenPipeError, ConnectionResetError):
+                # A client that was killed, or that waited long enough.
+                self.close_connection = True
+                return
         if limit < len(data):
             self.close_connection = True
 

@@ -6,10 +6,12 @@ import multiprocessing
 import random
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 from hub_server import COMMIT, OLD_COMMIT, HubState, hub_server
 
@@ -128,6 +130,15 @@ def test_a_slow_server_is_waited_for(state: HubState, endpoint: str, tmp_path: P
     state.delay = 0.02
     assert get(tmp_path, endpoint).read_bytes() == CONTENT
     assert len(state.requests) == 1
+
+
+def test_a_server_that_falls_silent_is_asked_again(
+    state: HubState, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_TIMEOUT", httpx.Timeout(0.3))
+    state.stalls = [1.0]
+    assert get(tmp_path, endpoint).read_bytes() == CONTENT
+    assert len(state.requests) == 2
 
 
 @pytest.mark.parametrize("transfer", ["http", "hub"])
@@ -309,6 +320,26 @@ def test_fetches_of_one_file_in_several_processes(
     assert listing(tmp_path) == ["m.ninfer"]
     assert (tmp_path / "m.ninfer").read_bytes() == CONTENT
     assert len(state.requests) == 1
+
+
+def test_a_killed_fetch_leaves_what_the_next_goes_on_with(
+    state: HubState, endpoint: str, tmp_path: Path
+) -> None:
+    state.delay = 0.1
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=_fetch_in_child, args=(tmp_path, endpoint, published.PUBLISHED))
+    child.start()
+    while not any(path.stat().st_size for path in tmp_path.glob(".*.partial")):
+        assert child.is_alive()
+        time.sleep(0.01)
+    child.kill()
+    child.join()
+    assert "m.ninfer" not in listing(tmp_path) and ".m.ninfer.lock" in listing(tmp_path)
+    state.delay = 0.0
+    assert get(tmp_path, endpoint).read_bytes() == CONTENT
+    assert listing(tmp_path) == ["m.ninfer"]
+    first, second = (wanted for _, wanted in state.requests)
+    assert first is None and second is not None and second != "bytes=0-"
 
 
 def test_fetches_of_one_file_in_several_threads(

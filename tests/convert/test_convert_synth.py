@@ -15,6 +15,7 @@ from ninfer.convert.geometry import SHAPES
 from ninfer.convert.synthetic_model import RandomWeights, synthetic_model
 from ninfer.errors import ArtifactError, InventoryError, UsageError
 from ninfer.models import TensorSpec, check_inventory, object_specs, resolve_config
+from ninfer.models.qwen3_6 import bind_text, recipe_for
 from ninfer.models.qwen3_6.sizes import DFLASH2_27B
 
 every_shape = pytest.mark.parametrize("like", SHAPES)
@@ -94,6 +95,15 @@ def test_full_path_does_not_depend_on_the_order_of_asking() -> None:
     back = [second(name).dequantise() for name in reversed(names)]
     assert all(torch.equal(a, b) for a, b in zip(forth, reversed(back), strict=True))
     assert not torch.equal(forth[0], forth[1])
+
+
+@pytest.mark.parametrize("like", ["qwen3.6-27b/nvfp4", "qwen3.6-35b-a3b", "qwen3.8-27b/nvfp4"])
+def test_weights_without_a_file_bind(like: str) -> None:
+    weights = full_size_weights(like, device="cpu", scale="micro")
+    config = weights.model.config
+    text = bind_text(weights, config, recipe_for(config, weights.model.identity.weights_id))
+    assert len(text.layers) == config.text.layers
+    assert tuple(text.head.shape) == (config.text.vocab_rows, config.text.hidden)
 
 
 def test_full_scale_file_path(tmp_path: Path) -> None:

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from ninfer.artifact import open_artifact, published
+from ninfer.artifact.file_plan import FILE_LIMIT
+from ninfer.artifact.migrate import migrate_to_v3
 from ninfer.artifact.options import VerifyOptions
 from ninfer.artifact.published import PUBLISHED
 from ninfer.artifact.verify import BLOCK_ROWS, Finding, check_samples
 from ninfer.cli import main
 from ninfer.convert import synthesise
+from ninfer.convert.synthetic_model import synthetic_model
 from ninfer.engine.verify import verify
+from ninfer.models.qwen3_6.model_map import model_map_of
 
+MICRO = ("qwen3.6-27b/nvfp4", "micro")
 QUERY_KEY = "text/layers/3/attention/query_key"
 DIVISOR = "text/layers/0/mlp/down_projection/input_scale_divisor"
 
@@ -183,6 +188,28 @@ def test_the_command(
     assert "bad   payload: text/final_norm rows 0:128: holds nan" in capsys.readouterr().out
     assert main(["verify", str(tmp_path / "none")]) == 1
     assert main(["verify", str(path), "--sample-rows", "-1"]) == 2
+
+
+@pytest.mark.parametrize("limit", [FILE_LIMIT, 300_000], ids=["one file", "parts"])
+def test_container_v3(files: dict[str, bytes], tmp_path: Path, limit: int) -> None:
+    source, path = tmp_path / "v2.ninfer", tmp_path / "v3.ninfer"
+    for words, verdict in ((None, "ok"), (b"\0" * 4, "bad")):
+        if words is None:
+            source.write_bytes(files["qwen3.6-27b/nvfp4"])
+        else:
+            damaged(source, files["qwen3.6-27b/nvfp4"], DIVISOR, 0, words)
+        with open_artifact(source) as artifact:
+            model_map = model_map_of(artifact.directory, synthetic_model(*MICRO).config)
+            migrate_to_v3(artifact, path, model_map, file_limit=limit)
+        found = findings(path)
+        assert [(f.verdict, f.check) for f in found] == [
+            ("ok", "structure"),
+            (verdict, "model"),
+            ("ok", "payload"),
+            ("note", "hash"),
+        ]
+        assert found[0].text.startswith("framing v3, ")
+    assert f"{DIVISOR} is 0.0; it must be finite" in found[1].text
 
 
 def test_loading_refuses_a_bad_divisor(
