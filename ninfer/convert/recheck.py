@@ -73,7 +73,7 @@ def _check(
         rows = entry.shape[0] if entry.shape else 1
         wanted = encoder.block(entry, source, 0, rows).value
         assert isinstance(wanted, Tensor)
-        same = torch.equal(stored.view(torch.uint8), wanted.contiguous().view(torch.uint8))
+        same = torch.equal(_words(stored), _words(wanted))
     else:
         same = all(
             _same_rows(stored.rows(start, stop), entry, source, encoder, start, stop)
@@ -81,6 +81,11 @@ def _check(
         )
     if not same:
         raise PayloadError(f"object {entry.name!r} does not hold what its source tensors hold")
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """Stored bytes, by which a NaN equals itself and -0 differs from 0."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
 
 
 def _same_rows(

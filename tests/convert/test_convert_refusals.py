@@ -174,7 +174,7 @@ def edit_config(options: ConvertOptions, **values: object) -> None:
     ("values", "message"),
     [
         ({"hidden_size": None}, r"text_config\.hidden_size is missing"),
-        ({"num_attention_heads": 3}, "num_attention_heads does not fit"),
+        ({"num_attention_heads": 3}, "num_attention_heads 3 does not fit"),
         ({"layer_types": ["linear_attention"] * 4}, "has no full_attention layer"),
         (
             {"layer_types": ["full_attention", "linear_attention"] * 2},

@@ -18,24 +18,16 @@ from checkpoints import (
     rewrite,
     write_text_files,
 )
+from converted_logits import TOKENS, artifact_logits
 from torch import Tensor
 
 from ninfer.artifact import open_artifact
 from ninfer.convert import convert
 from ninfer.convert.draft_ids import choose_draft_ids, special_ids
-from ninfer.engine.loader import load_model
-from ninfer.engine.options import EngineOptions
-from ninfer.engine.residency import Residency
 from ninfer.formats import quantise
 from ninfer.models import CONFIG_RESOURCE
-from ninfer.models.qwen3_6 import decode, logits
-from ninfer.runtime import RuntimeConfig, pages_for
-from ninfer.runtime.batch import Piece, build_batch
-from ninfer.runtime.caches import allocate_caches
-from ninfer.runtime.sequence import Sequence
 
 Q4, Q5, Q6, W8 = "Q4G64_F16S", "Q5G64_F16S", "Q6G64_F16S", "W8G32_F16S"
-TOKENS = [(7 * i * i + 3 * i + 1) % ADDRESSABLE for i in range(70)]
 
 
 def halves(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,22 +203,6 @@ def test_split_and_fused_experts_give_the_same_bytes(sparse: Made, tmp_path: Pat
     assert output.read_bytes() == sparse.artifact.read_bytes()
 
 
-def ours(path: Path, *, decoded: bool) -> Tensor:
-    """Logits of every position, computed by the model of the artifact in float32."""
-    cpu = torch.device("cpu")
-    residency = Residency(cpu, torch.float32, decoded)
-    options = EngineOptions(artifact=path)
-    model = load_model(options, lambda config: residency, lambda name, done, total: None)
-    pages = pages_for(128)
-    runtime = RuntimeConfig(cpu, torch.float32, "fp32", 128, pages, 1, 128)
-    caches = allocate_caches(model.config, runtime)
-    sequence = Sequence(TOKENS, len(TOKENS), None, list(range(pages)), 0)
-    batch = build_batch([Piece(sequence, len(TOKENS), True)], cpu)
-    text = model.config.text
-    hidden, _ = decode(model.weights, text, batch, caches, dtype=torch.float32)
-    return logits(model.weights, hidden, torch.arange(hidden.shape[0]))
-
-
 def rounded(values: Tensor, fmt: str) -> Tensor:
     return quantise(values.to(torch.bfloat16), fmt).dequantise()
 
@@ -272,19 +248,19 @@ def theirs(made: Made, *, decoded: bool) -> Tensor:
 
 @torch.inference_mode()
 def test_logits_equal_those_of_transformers_with_the_stored_weights(either: Made) -> None:
-    found = ours(either.artifact, decoded=True)
+    found = artifact_logits(either.artifact, decoded=True)
     assert (found - theirs(either, decoded=True)).abs().max() < 1e-4
 
 
 @torch.inference_mode()
 def test_logits_of_stored_and_decoded_weights_are_equal(either: Made) -> None:
-    whole = ours(either.artifact, decoded=True)
-    assert torch.equal(whole, ours(either.artifact, decoded=False))
+    whole = artifact_logits(either.artifact, decoded=True)
+    assert torch.equal(whole, artifact_logits(either.artifact, decoded=False))
 
 
 @torch.inference_mode()
 def test_logits_are_near_those_of_the_source(either: Made) -> None:
-    found, wanted = ours(either.artifact, decoded=True), theirs(either, decoded=False)
+    found, wanted = artifact_logits(either.artifact, decoded=True), theirs(either, decoded=False)
     cosine = torch.nn.functional.cosine_similarity(found, wanted, dim=-1)
     # Four and five bits leave an error of a tenth in every product.
     assert cosine.min() > 0.96 and cosine.mean() > 0.98
