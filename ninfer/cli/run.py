@@ -46,13 +46,14 @@ def main(argv: Sequence[str]) -> int:
 
     # Importing torch takes a second; options are checked before.
     from ninfer.engine import Engine
-    from ninfer.frontend import parse_conversation
+    from ninfer.frontend import SourceRules, parse_conversation
     from ninfer.request import GenerationResult
 
     conversation = parse_conversation(values, tools, template_options(generation))
     with byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
-    prompt = engine.prepare(conversation)
+    # Whoever runs the command may read the files anyway.
+    prompt = engine.prepare(conversation, SourceRules(local_files=True))
     printer = AnswerPrinter()
     for event in engine.generate(prompt, generation):
         if isinstance(event, GenerationResult):

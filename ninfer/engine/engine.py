@@ -16,6 +16,7 @@ from ninfer.engine.options import (
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import resolve_residency, resolve_runtime
 from ninfer.errors import PromptError, UsageError
+from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
 from ninfer.models import ModelConfig
 from ninfer.models.qwen3_6 import sampling_preset
@@ -76,14 +77,18 @@ class Engine:
             "decoded" if residence.decoded else "packed",
             options.kv_dtype,
         )
-        runtime = Runtime(
-            model.weights, model.config, resolve_runtime(options, model.config, residence)
-        )
+        sizes = resolve_runtime(options, model.config, residence)
+        runtime = Runtime(model.weights, model.config, sizes, model.vision)
         return cls(model, runtime)
 
-    def prepare(self, conversation: Conversation) -> PreparedPrompt:
-        """Render and tokenize messages. Raises PromptError naming the message."""
-        return self._model.frontend.prepare(conversation)
+    def prepare(
+        self, conversation: Conversation, sources: SourceRules | None = None
+    ) -> PreparedPrompt:
+        """Load media, render and tokenize messages. Raises PromptError naming the message.
+
+        `sources` says where media may come from; the default leaves files of this machine alone.
+        """
+        return self._model.frontend.prepare(conversation, sources=sources)
 
     def sampling_params(self, options: GenerationOptions) -> SamplingParams:
         """The preset of the mode, overridden by the options that were given."""
@@ -137,7 +142,8 @@ class Engine:
         ids: list[int] = []
         reason = at_limit
         clock = _StepClock()
-        tokens = self._runtime.generate(prompt.token_ids, self.sampling_params(options), limit)
+        params = self.sampling_params(options)
+        tokens = self._runtime.generate(prompt.token_ids, params, limit, prompt.media, prompt.runs)
         for token in clock.steps(tokens):
             ids.append(token)
             yield from parser.feed((token,))

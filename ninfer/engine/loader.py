@@ -12,7 +12,9 @@ from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.models import ModelConfig
 from ninfer.models.components import with_addressable
-from ninfer.models.qwen3_6 import TextWeights, bind_text
+from ninfer.models.qwen3_6 import TextWeights, VisionWeights, bind_text, bind_vision
+from ninfer.models.qwen3_6.parameters import parameter_specs
+from ninfer.models.qwen3_6.vision_weights import VISION_PREFIX
 from ninfer.models.qwen3_6.weights import TEXT_PREFIX
 from ninfer.models.values import check_divisors, check_draft_ids
 
@@ -24,6 +26,7 @@ class LoadedModel:
     config: ModelConfig
     weights: TextWeights
     frontend: Frontend
+    vision: VisionWeights | None = None
 
 
 def read_config(artifact: Artifact) -> ModelConfig:
@@ -40,27 +43,36 @@ def load_model(
     """Open, check and bind. Raises ArtifactError or ConfigError that names what is wrong."""
     override = _template_override(options.chat_template)
     artifact = open_artifact(options.artifact)
-    contents, frontend = read_model(artifact, chat_template=override)
+    contents, frontend = read_model(artifact, chat_template=override, vision=options.vision)
     config = contents.config
     objects = _objects(contents, TEXT_PREFIX)
+    if options.vision:
+        objects |= _objects(contents, VISION_PREFIX)
     source = weight_source(artifact, objects, residency(config), progress)
-    return LoadedModel(config, bind_text(source, config, contents.table), frontend)
+    weights = bind_text(source, config, contents.table)
+    tower = bind_vision(source, config, contents.table) if options.vision else None
+    return LoadedModel(config, weights, frontend, tower)
 
 
 def read_model(
-    artifact: Artifact, *, chat_template: str | None = None
+    artifact: Artifact, *, chat_template: str | None = None, vision: bool = False
 ) -> tuple[ModelContents, Frontend]:
     """All of a model but its weights: contents and text side, checked against each other.
 
-    Raises InventoryError, ConfigError or PayloadError naming the object, PromptError for a template
-    that cannot be used.
+    `vision` readies the text side for images and videos. Raises InventoryError, ConfigError or
+    PayloadError naming the object, PromptError for a template that cannot be used, UsageError for
+    `vision` of a model without a tower.
     """
     contents = read_contents(artifact)
+    if vision:
+        _check_tower(contents)
     frontend = Frontend.from_resources(
         {name: artifact.resource(stored) for name, stored in contents.resources.items()},
         chat_template=chat_template,
+        vision=vision,
     )
     config = contents.config
+    _check_patches(frontend, config)
     if artifact.framing == 3:
         config = with_addressable(config, frontend.tokenizer.addressable)
     _check_vocabulary(frontend, config)
@@ -77,6 +89,28 @@ def _objects(contents: ModelContents, prefix: str) -> set[str]:
         if name.startswith(prefix)
         for piece in pieces
     }
+
+
+def _check_tower(contents: ModelContents) -> None:
+    if contents.config.vision is None:
+        raise UsageError("--vision: this artifact has no vision tower; leave the option out")
+    for spec in parameter_specs(contents.config):
+        if spec.name.startswith(VISION_PREFIX) and spec.name not in contents.table:
+            raise InventoryError(f"--vision: the artifact does not hold parameter {spec.name!r}")
+
+
+def _check_patches(frontend: Frontend, config: ModelConfig) -> None:
+    if frontend.media is None:
+        return
+    assert config.vision is not None
+    tower, image = config.vision, frontend.media.image
+    expected = (tower.patch, tower.temporal_patch, tower.merge)
+    if (image.patch, image.temporal, image.merge) != expected:
+        found = (image.patch, image.temporal, image.merge)
+        raise InventoryError(
+            "frontend/preprocessor_config.json has patch, temporal patch and merge size "
+            f"{found}, the vision tower {expected}"
+        )
 
 
 def _template_override(path: Path | None) -> str | None:

@@ -57,7 +57,7 @@ class EngineOptions:
     lm_head_draft: bool = option(
         False, "draft with the head of the most frequent tokens only; needs --spec", later="*"
     )
-    vision: bool = option(False, "load the vision tower", later="*")
+    vision: bool = option(False, "load the vision tower, to take images and videos")
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
     cuda_sync: str | None = option(
         None,

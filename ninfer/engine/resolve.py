@@ -8,7 +8,7 @@ from ninfer.engine.options import EngineOptions
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.models import ModelConfig
-from ninfer.models.config import TextConfig
+from ninfer.models.config import TextConfig, VisionConfig
 from ninfer.runtime import PAGE_SIZE, RuntimeConfig, pages_for
 
 
@@ -33,14 +33,17 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def resolve_residency(options: EngineOptions, config: ModelConfig) -> Residency:
     """Where weights live and whether they are decoded once at load.
 
-    `auto` decodes when the decoded text weights take at most half of the memory that is free, since
+    `auto` decodes when the decoded weights take at most half of the memory that is free, since
     the reference ops otherwise decode each matrix again in every pass.
     """
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.activations, device)
     if options.weights != "auto":
         return Residency(device, dtype, options.weights == "decoded")
-    needed = parameter_count(config.text) * torch.float32.itemsize
+    parameters = parameter_count(config.text)
+    if options.vision and config.vision:
+        parameters += vision_parameter_count(config.vision)
+    needed = parameters * torch.float32.itemsize
     return Residency(device, dtype, needed <= _free_bytes(device) // 2)
 
 
@@ -61,6 +64,14 @@ def parameter_count(text: TextConfig) -> int:
         moe = text.moe
         width = moe.experts * 3 * moe.expert_width + 3 * moe.shared_width + moe.experts + 1
     return text.hidden * (mixers + text.layers * width + 2 * text.vocab_rows)
+
+
+def vision_parameter_count(vision: VisionConfig) -> int:
+    """Parameters of the matrices of the vision tower and its merger."""
+    block = 4 * vision.hidden + 2 * vision.mlp_width
+    stem = vision.patch_row + vision.positions
+    merger = vision.merge_width * (vision.merge_width + vision.output)
+    return vision.hidden * (vision.depth * block + stem) + merger
 
 
 def resolve_runtime(

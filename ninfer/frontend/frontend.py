@@ -142,7 +142,8 @@ def _refuse_media(conversation: Conversation) -> None:
         for part in message.content:
             if part.kind != "text":
                 raise PromptError(
-                    f"messages[{index}] has a part of kind {part.kind}; only text is supported"
+                    f"{part.place or f'messages[{index}]'} has a part of kind {part.kind}; the"
+                    " vision tower is not loaded (--vision), so only text is understood"
                 )
 
 

@@ -341,6 +341,11 @@ def _rules(config: ModelConfig) -> Iterator[tuple[str, object, bool, str, object
         out, hidden = vision.output, text.hidden
         yield "vision out_hidden_size", out, out == hidden, "hidden_size", hidden
         yield "vision depth", vision.depth, vision.depth <= _MOST_LAYERS, "largest", _MOST_LAYERS
+        wide, count = vision.hidden, vision.heads
+        # Both coordinates of a patch turn half of the pairs of a head's dims.
+        yield "vision hidden_size", wide, wide % (4 * count) == 0, "num_heads times", 4
+        cells, side = vision.positions, math.isqrt(vision.positions)
+        yield "vision num_position_embeddings", cells, side * side == cells, "the square of", side
     for drafter in (config.dflash, config.dflash2):
         if drafter:
             yield from _drafter_rules(drafter, text)

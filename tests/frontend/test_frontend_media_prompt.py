@@ -182,7 +182,7 @@ def test_limits_hold_for_the_whole_request(resources: dict[str, bytes]) -> None:
 def test_without_vision_media_are_refused_and_its_files_are_not_needed(
     resources: dict[str, bytes],
 ) -> None:
-    with pytest.raises(PromptError, match="only text is supported"):
+    with pytest.raises(PromptError, match="only text is understood"):
         prepared(Frontend.from_resources(resources), image())
     with pytest.raises(ArtifactError, match=r"preprocessor_config.json is missing"):
         Frontend.from_resources(resources, vision=True)

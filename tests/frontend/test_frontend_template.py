@@ -159,5 +159,5 @@ def test_options_that_the_template_lacks_are_refused_by_name(frontend, resources
 def test_media_is_refused_by_place(frontend):
     part = {"type": "image_url", "image_url": {"url": "data:,"}}
     conversation = parse_conversation([{"role": "user", "content": [part]}])
-    with pytest.raises(PromptError, match=r"messages\[0\] has a part of kind image"):
+    with pytest.raises(PromptError, match=r"messages\[0\].content\[0\] has a part of kind image"):
         frontend.prepare(conversation)

@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from ninfer.models.config import ModelConfig, model_config_from_fields
-from ninfer.models.qwen3_6 import TextWeights, VisionWeights, bind_vision
+from ninfer.models.qwen3_6 import TextWeights, VisionWeights, bind_vision, recipe_for
 
 VISION = {
     "depth": 3,
@@ -77,8 +77,8 @@ def our_weights(model: torch.nn.Module, config: ModelConfig) -> tuple[TextWeight
         for name, value in state.items()
         if not name.startswith("model.visual.")
     }
-    assert config.vision is not None
-    vision = bind_vision(lambda name: _vision_tensor(state, name), config.vision)
+    recipe = recipe_for(config, "groupwise-int")
+    vision = bind_vision(lambda name: _vision_tensor(state, name), config, recipe)
     return bind_state(text, config), vision
 
 

@@ -1,12 +1,18 @@
-"""Typed weight views of the Qwen3.6 vision tower and its merger, and binding them by name."""
+"""Typed weight views of the Qwen3.6 vision tower and its merger, and binding them to parameters."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
-from ninfer.models.config import VisionConfig
-from ninfer.models.qwen3_6.weights import WeightSource
+from ninfer.models.config import ModelConfig
+from ninfer.models.parameters import ParameterTable
+from ninfer.models.qwen3_6.recipe import Recipe
+from ninfer.models.qwen3_6.weights import WeightSource, component_rows
+from ninfer.models.stored_rows import StoredRows
 from ninfer.ops.tensors import Weight
+
+VISION_PREFIX: Final = "vision/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +55,40 @@ class VisionWeights:
     merger_fc2: BiasedWeight  # [output, merge_width]
 
 
-def bind_vision(source: WeightSource, vision: VisionConfig) -> VisionWeights:
-    """Build the views from stored objects; `source` is asked for each object exactly once."""
+def bind_vision(
+    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable
+) -> VisionWeights:
+    """Build the views from stored objects; `source` and `places` are those of `bind_text`."""
+    assert config.vision is not None
+    rows = component_rows(source, config, places, VISION_PREFIX)
+    # The order of the published files, so that they are read from front to back.
     return VisionWeights(
-        patch_embedding=_biased(source, "vision/patch_embedding"),
-        position_embedding=_dense(source, "vision/position_embedding"),
-        blocks=tuple(_block(source, f"vision/layers/{index}") for index in range(vision.depth)),
-        merger_norm=_norm(source, "vision/merger/norm"),
-        merger_fc1=_biased(source, "vision/merger/fc1"),
-        merger_fc2=_biased(source, "vision/merger/fc2"),
+        patch_embedding=_biased(rows, "vision/patch_embedding"),
+        position_embedding=rows.tensor("vision/position_embedding"),
+        blocks=tuple(_block(rows, f"vision/layers/{i}") for i in range(config.vision.depth)),
+        merger_fc1=_biased(rows, "vision/merger/fc1"),
+        merger_fc2=_biased(rows, "vision/merger/fc2"),
+        merger_norm=_norm(rows, "vision/merger/norm"),
     )
 
 
-def _block(source: WeightSource, prefix: str) -> VisionBlockWeights:
+def _block(rows: StoredRows, prefix: str) -> VisionBlockWeights:
     return VisionBlockWeights(
-        norm1=_norm(source, f"{prefix}/norm1"),
-        qkv=_biased(source, f"{prefix}/attention/qkv"),
-        output=_biased(source, f"{prefix}/attention/output"),
-        norm2=_norm(source, f"{prefix}/norm2"),
-        fc1=_biased(source, f"{prefix}/mlp/fc1"),
-        fc2=_biased(source, f"{prefix}/mlp/fc2"),
+        qkv=_biased(rows, *(f"{prefix}/attention/{part}" for part in ("query", "key", "value"))),
+        output=_biased(rows, f"{prefix}/attention/output"),
+        fc1=_biased(rows, f"{prefix}/mlp/fc1"),
+        fc2=_biased(rows, f"{prefix}/mlp/fc2"),
+        norm1=_norm(rows, f"{prefix}/norm1"),
+        norm2=_norm(rows, f"{prefix}/norm2"),
     )
 
 
-def _biased(source: WeightSource, name: str) -> BiasedWeight:
-    return BiasedWeight(source(name), _dense(source, f"{name}_bias"))
+def _biased(rows: StoredRows, *names: str) -> BiasedWeight:
+    weight = rows.take(*names)
+    bias = rows.take(*(f"{name}_bias" for name in names))
+    assert isinstance(bias, Tensor), names
+    return BiasedWeight(weight, bias)
 
 
-def _norm(source: WeightSource, name: str) -> LayerNormWeights:
-    return LayerNormWeights(_dense(source, f"{name}/weight"), _dense(source, f"{name}/bias"))
-
-
-def _dense(source: WeightSource, name: str) -> Tensor:
-    tensor = source(name)
-    assert isinstance(tensor, Tensor), name
-    return tensor
+def _norm(rows: StoredRows, name: str) -> LayerNormWeights:
+    return LayerNormWeights(rows.tensor(f"{name}/weight"), rows.tensor(f"{name}/bias"))
