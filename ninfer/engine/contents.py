@@ -56,6 +56,7 @@ def read_contents(artifact: Artifact) -> ModelContents:
 
 def _from_bindings(artifact: Artifact, model_map: ModelMap) -> ModelContents:
     config = config_from_components(model_map, artifact.identity.model_id)
+    _check_extent(config, len(model_map.bindings))
     specs = parameter_specs(config)
     required = [spec for spec in specs if spec.name.startswith(_REQUIRED)]
     table = dict(bound_table(artifact.directory, required))
@@ -63,6 +64,17 @@ def _from_bindings(artifact: Artifact, model_map: ModelMap) -> ModelContents:
     table.update(_optional_table(artifact, optional))
     _report_unknown(model_map, {spec.name for spec in specs})
     return ModelContents(config, table, dict(_resources(artifact, model_map)))
+
+
+def _check_extent(config: ModelConfig, bindings: int) -> None:
+    """Refuse more experts than the file can possibly bind, before each of them is looked for."""
+    text, moe = config.text, config.text.moe
+    count = text.layers * (moe.experts if moe else 1)
+    if count > bindings:
+        raise InventoryError(
+            f"component 'text' states {count} layers or experts, but the file binds {bindings}"
+            " parameters in all"
+        )
 
 
 def _optional_table(artifact: Artifact, specs: list[ParameterSpec]) -> ParameterTable:

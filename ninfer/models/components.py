@@ -109,7 +109,8 @@ def _nested(config: Mapping[str, Any], member: str) -> dict[str, Any]:
 
 
 def _text_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    fields = _nested(config, "text_config")
+    inner = config.get("text_config")
+    fields = dict(inner if isinstance(inner, Mapping) else config)
     if fields.get("full_attention_interval") is None:
         fields["full_attention_interval"] = _interval(fields.get("layer_types"))
     rope = fields.get("rope_parameters")
@@ -120,16 +121,10 @@ def _text_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interval(kinds: object) -> int | None:
-    """Distance of full-attention layers in a list of layer kinds; None when there is no list."""
+    """Where a list of layer kinds first has full attention; None when there is no list."""
     if not isinstance(kinds, list) or _ATTENTION not in kinds:
         return None
-    interval = kinds.index(_ATTENTION) + 1
-    for layer, kind in enumerate(kinds):
-        if (kind == _ATTENTION) != ((layer + 1) % interval == 0):
-            raise ConfigError(
-                f"component 'text': layer_types does not repeat every {interval} layers"
-            )
-    return interval
+    return kinds.index(_ATTENTION) + 1
 
 
 def _text_config(text: TextConfig) -> dict[str, Any]:

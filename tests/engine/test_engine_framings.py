@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import framing_files
 import pytest
@@ -16,7 +17,7 @@ from ninfer.engine import Engine, EngineOptions, GenerationOptions
 from ninfer.engine.contents import read_contents
 from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.residency import Residency
-from ninfer.errors import ArtifactError, InventoryError, UsageError
+from ninfer.errors import ArtifactError, ConfigError, InventoryError, UsageError
 from ninfer.models.qwen3_6 import decode, logits
 from ninfer.request import ContentPart, Conversation, GenerationResult, Message
 from ninfer.runtime import RuntimeConfig, pages_for
@@ -310,3 +311,29 @@ def test_ids_beyond_the_tokenizer_are_not_addressable(dense: Path, tmp_path: Pat
 
     changed_map(dense, tmp_path / "a.ninfer", change)
     assert loaded(tmp_path / "a.ninfer").config == loaded(dense).config
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_hidden_layers": 1000}, "'text' states 8000 layers or experts, but the file binds"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"num_experts": 10**12}, "num_experts"),
+        ({"rope_parameters": {"rope_theta": 10**400}}, "rope_theta must be a positive number"),
+    ],
+)
+def test_sizes_that_no_file_has_are_refused_at_once(
+    moe: Path, tmp_path: Path, sizes: dict[str, Any], message: str
+) -> None:
+    def change(found: ModelMap) -> ModelMap:
+        old = found.components["text"]
+        rope = {**old.config["rope_parameters"], **sizes.get("rope_parameters", {})}
+        new = replace(old, config={**old.config, **sizes, "rope_parameters": rope})
+        return replace(found, components={**found.components, "text": new})
+
+    changed_map(moe, tmp_path / "a.ninfer", change)
+    with (
+        open_artifact(tmp_path / "a.ninfer") as artifact,
+        pytest.raises((InventoryError, ConfigError), match=message),
+    ):
+        read_contents(artifact)
