@@ -8,12 +8,15 @@ import typing
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from ninfer.errors import UsageError
 from ninfer.options import flag_of
 
 T = TypeVar("T")
+
+# What an option holds that was not on the command line.
+_NOT_GIVEN: Final = object()
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +40,15 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, max_help_position=30, width=width)
 
 
+def add_artifact(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the positional argument that names a .ninfer file, shown as `name`."""
+
+    def read(text: str) -> Path:
+        return path_of(name, text)
+
+    parser.add_argument("artifact", type=read, metavar=name, help=".ninfer file")
+
+
 def add_options(parser: argparse._ActionsContainer, options: type[Any]) -> None:
     """Add one argument for each field that has help text."""
     hints = typing.get_type_hints(options)
@@ -47,8 +59,8 @@ def add_options(parser: argparse._ActionsContainer, options: type[Any]) -> None:
 
 def collect(namespace: argparse.Namespace, options: type[T], **given: Any) -> T:
     """Build the dataclass from parsed arguments; `given` are fields without an argument."""
-    names = [spec.name for spec in fields(options) if "help" in spec.metadata]  # type: ignore[arg-type]  # T is always a dataclass here
-    values = {name: getattr(namespace, name) for name in names}
+    specs = [spec for spec in fields(options) if "help" in spec.metadata]  # type: ignore[arg-type]  # T is always a dataclass here
+    values = {spec.name: _given_or_default(namespace, spec) for spec in specs}
     return options(**values, **given)
 
 
@@ -67,26 +79,45 @@ def _add(parser: argparse._ActionsContainer, spec: "Field[Any]", hint: Any) -> N
         flag,
         dest=spec.name,
         type=_reader(flag, _scalar(hint), bool("auto" in (metavar or "") and not choices)),
-        action=_Append if repeated else "store",
-        default=_default(spec, flag),
+        action=_Append if repeated else _Once,
+        default=() if repeated else _NOT_GIVEN,
         metavar=metavar,
         help=text,
     )
 
 
-def _default(spec: "Field[Any]", flag: str) -> Any:
-    """The field's default, or the value of its environment variable when that is set."""
+def _given_or_default(namespace: argparse.Namespace, spec: "Field[Any]") -> Any:
+    """The flag's value, else that of its environment variable, else the field's default."""
+    value = getattr(namespace, spec.name)
+    if value is not _NOT_GIVEN:
+        return value
     variable, choices = spec.metadata["environment"], spec.metadata["choices"]
     value = os.environ.get(variable) if variable else None
-    if value is None:
+    if not value:
         return spec.default
     if value not in choices:
+        flag = flag_of(spec.name, spec.default)
         raise UsageError(f"{variable}={value}: must be one of {', '.join(choices)} (see {flag})")
     return value
 
 
 def _short(spec: "Field[Any]") -> list[str]:
     return ["-o"] if spec.name == "output" else []
+
+
+class _Once(argparse.Action):
+    """Take a value, and refuse a second one, which would silently win."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not _NOT_GIVEN:
+            raise UsageError(f"{option_string} is given twice; give it once")
+        setattr(namespace, self.dest, values)
 
 
 class _Append(argparse.Action):
@@ -128,6 +159,9 @@ def _scalar(hint: Any) -> type[Any]:
 
 
 def _reader(flag: str, kind: type[Any], auto: bool) -> typing.Callable[[str], Any]:
+    if kind is Path:
+        return lambda text: path_of(flag, text)
+
     def read(text: str) -> Any:
         if auto and text == "auto":
             return text if kind is str else None
@@ -138,6 +172,13 @@ def _reader(flag: str, kind: type[Any], auto: bool) -> typing.Callable[[str], An
             raise UsageError(f"{flag} {text!r}: must be {word}") from error
 
     return read
+
+
+def path_of(name: str, text: str) -> Path:
+    """A path that is not empty; Path("") would silently mean the current folder."""
+    if not text:
+        raise UsageError(f"{name} '': must be a path")
+    return Path(text)
 
 
 def read_text(flag: str, path: Path) -> str:

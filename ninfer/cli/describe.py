@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from ninfer.artifact import describe, read_header
-from ninfer.cli.arguments import Parser, parse
+from ninfer.cli.arguments import Parser, add_artifact, parse
 
 
 def build_parser() -> Parser:
     """The options of `ninfer describe`."""
     parser = Parser("describe", "List what an artifact holds, from its directory alone.")
-    parser.add_argument("artifact", type=Path, metavar="FILE", help=".ninfer file")
+    add_artifact(parser, "FILE")
+    parser.add_argument(
+        "--objects", action="store_true", help="also list every object (default: off)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object (default: off)")
     return parser
 
@@ -23,5 +25,5 @@ def main(argv: Sequence[str]) -> int:
     if namespace.json:
         print(json.dumps(summary.as_dict(), ensure_ascii=False))
     else:
-        print("\n".join(summary.lines()))
+        print("\n".join(summary.lines(objects=namespace.objects)))
     return 0

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from ninfer.cli.streams import abandon_stdout, prepare_streams, signals_as_exits
 from ninfer.errors import NInferError, UsageError
 from ninfer.version import VERSION
 
@@ -24,6 +25,9 @@ COMMANDS: Final = {
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+
+# A damaged file can put a megabyte of text into a name.
+LONGEST_ERROR: Final = 1000
 
 
 def usage() -> str:
@@ -47,7 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(arguments)
+        prepare_streams()
+        with signals_as_exits():
+            status = _dispatch(arguments)
+            sys.stdout.flush()
+        return status
     except UsageError as error:
         return _fail(error, EXIT_USAGE)
     except NInferError as error:
@@ -55,10 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout is gone; without this, flushing at exit would raise once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
+    except OSError as error:
+        # Only a stream has no name here; files are named by the errors of their readers.
+        if error.filename is not None:
+            raise
+        abandon_stdout()
+        reader_left = isinstance(error, BrokenPipeError)
+        return EXIT_FAILURE if reader_left else _fail(f"stdout: {error.strerror}", EXIT_FAILURE)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -97,7 +108,9 @@ def _call(name: str, arguments: list[str]) -> int:
     return status
 
 
-def _fail(error: Exception, status: int) -> int:
+def _fail(error: Exception | str, status: int) -> int:
     text = " ".join(str(error).split("\n"))
+    if len(text) > LONGEST_ERROR:
+        text = text[:LONGEST_ERROR] + "..."
     print(f"ninfer: error: {text}", file=sys.stderr)
     return status

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -35,7 +36,10 @@ def byte_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 class AnswerPrinter:
-    """Text as it comes: the answer on stdout, reasoning on stderr, each ended by a line break."""
+    """Text as it comes: the answer on stdout, reasoning on stderr, each ended by a line break.
+
+    As a context it ends open lines when the generation fails, so that the error has its own line.
+    """
 
     def __init__(self) -> None:
         self._open = {"content": False, "reasoning": False}
@@ -53,14 +57,20 @@ class AnswerPrinter:
 
     def end(self, usage: Usage) -> None:
         """Finish both lines, and say so when the limit came before the answer did."""
-        self._end("reasoning")
-        self._end("content")
+        self.__exit__()
         if not self._answered and usage.reasoning_tokens:
             print(
                 f"no answer: all {usage.completion_tokens} tokens were thinking; "
                 "raise --max-new or use --no-thinking",
                 file=sys.stderr,
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end("reasoning")
+        self._end("content")
 
     def _end(self, channel: str) -> None:
         if self._open[channel]:

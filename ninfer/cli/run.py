@@ -1,9 +1,8 @@
 """`ninfer run`: one prompt; the answer on stdout, everything else on stderr."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from ninfer.cli.arguments import Parser, add_options, collect, parse, read_text
+from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse, read_text
 from ninfer.cli.output import AnswerPrinter, byte_progress, print_result
 from ninfer.engine.options import (
     EngineOptions,
@@ -22,7 +21,7 @@ from ninfer.log import configure
 def build_parser() -> Parser:
     """The options of `ninfer run`, read from the option dataclasses."""
     parser = Parser("run", "Answer one prompt with the model of an artifact.")
-    parser.add_argument("artifact", type=Path, metavar="ARTIFACT", help=".ninfer file")
+    add_artifact(parser, "ARTIFACT")
     for group, options in (
         ("input and output", RunOptions),
         ("engine", EngineOptions),
@@ -54,13 +53,14 @@ def main(argv: Sequence[str]) -> int:
         engine = Engine.load(engine_options, progress)
     # Whoever runs the command may read the files anyway.
     prompt = engine.prepare(conversation, SourceRules(local_files=True))
-    printer = AnswerPrinter()
-    for event in engine.generate(prompt, generation):
-        if isinstance(event, GenerationResult):
-            printer.end(event.usage)
-            print_result(event, token_ids=run.print_token_ids)
-        else:
-            printer.show(event)
+    events = engine.generate(prompt, generation)
+    with AnswerPrinter() as printer:
+        for event in events:
+            if isinstance(event, GenerationResult):
+                printer.end(event.usage)
+                print_result(event, token_ids=run.print_token_ids)
+            else:
+                printer.show(event)
     return 0
 
 

@@ -1,10 +1,9 @@
 """`ninfer verify`: one line for each thing checked in a file, and the verdict as exit status."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from ninfer.artifact.options import VerifyOptions, check_verify
-from ninfer.cli.arguments import Parser, add_options, collect, parse
+from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse
 from ninfer.cli.output import byte_progress
 
 
@@ -16,7 +15,7 @@ def build_parser() -> Parser:
         "and, when its size is that of a published artifact, its SHA-256. Exit status 1 when "
         "anything is bad.",
     )
-    parser.add_argument("artifact", type=Path, metavar="FILE", help=".ninfer file")
+    add_artifact(parser, "FILE")
     add_options(parser, VerifyOptions)
     return parser
 

@@ -35,7 +35,7 @@ class SynthOptions:
         pairs = {}
         for text in self.set:
             name, separator, value = text.partition("=")
-            if not separator or not value.isdecimal() or int(value) == 0:
+            if not separator or not value.isdecimal() or len(value) > 10 or int(value) == 0:
                 raise UsageError(f"--set {text}: must be NAME=N with a positive whole number")
             pairs[name] = int(value)
         return pairs
@@ -87,7 +87,7 @@ class ConvertOptions:
         choices=GENERATIONS,
         unset=GENERATIONS[0],
     )
-    framing: str = option("v2", "container revision", choices=("v2",))
+    framing: str = option("v2", "container revision", choices=("v2", "v3"))
     dry_run: bool = option(False, "print every object and the exact size, write nothing")
     resource_bytes: int | None = option(
         None, "with --dry-run: bytes of the six text files together", metavar="N"

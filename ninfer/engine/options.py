@@ -139,6 +139,11 @@ def template_options(options: GenerationOptions) -> TemplateOptions:
     return TemplateOptions(enable_thinking=thinks(options), reasoning_effort=effort)
 
 
+# More tokens than any vocabulary has.
+_MOST_TOKENS: Final = 1 << 30
+# More devices than any machine has, in digits.
+_DEVICE_DIGITS: Final = 4
+
 _RANGES: Final = {
     "temperature": (0.0, 2.0),
     "top_p": (0.0, 1.0),
@@ -161,7 +166,8 @@ def check_engine(options: EngineOptions) -> None:
             f"--kv-capacity {options.kv_capacity}: must be at least --max-context "
             f"({options.max_context})"
         )
-    if options.device not in ("auto", "cpu") and not options.device.isdecimal():
+    is_number = options.device.isdecimal() and len(options.device) <= _DEVICE_DIGITS
+    if options.device not in ("auto", "cpu") and not is_number:
         raise UsageError(f"--device {options.device}: must be a device number, cpu or auto")
 
 
@@ -176,8 +182,8 @@ def check_generation(options: GenerationOptions) -> None:
         # Written so that NaN is outside too.
         if value is not None and not low <= value <= high:
             raise UsageError(f"{flag_of(name, None)} {value}: must be between {low:g} and {high:g}")
-    if options.top_k is not None and options.top_k < 0:
-        raise UsageError(f"--top-k {options.top_k}: must be 0 (all) or more")
+    if options.top_k is not None and not 0 <= options.top_k <= _MOST_TOKENS:
+        raise UsageError(f"--top-k {options.top_k}: must be between 0 (all) and {_MOST_TOKENS}")
     if not 0 <= options.seed < 2**64:
         raise UsageError(f"--seed {options.seed}: must be between 0 and 2^64 - 1")
     if options.greedy and options.temperature:

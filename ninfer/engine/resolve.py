@@ -1,13 +1,15 @@
 """Options and hardware to resolved sizes: device, number formats, residency, capacity."""
 
 import os
+from pathlib import Path
 
 import torch
 
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
-from ninfer.models import ModelConfig
+from ninfer.formats.registry import kv_format
+from ninfer.models import ModelConfig, cache_spec
 from ninfer.models.config import TextConfig, VisionConfig
 from ninfer.runtime import PAGE_SIZE, RuntimeConfig, pages_for
 
@@ -50,7 +52,17 @@ def resolve_residency(options: EngineOptions, config: ModelConfig) -> Residency:
 def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _available_memory()
+
+
+def _available_memory() -> int:
+    """Bytes that new allocations can have: what Linux calls available, else all of the memory."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    (kibibytes,) = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(kibibytes) * 1024
 
 
 def parameter_count(text: TextConfig) -> int:
@@ -87,6 +99,7 @@ def resolve_runtime(
             f"--kv-capacity {options.kv_capacity}: one sequence can use at most "
             f"{pages * PAGE_SIZE} tokens with --max-context {options.max_context}"
         )
+    _check_memory(options, config, residency, pages)
     return RuntimeConfig(
         device=residency.device,
         dtype=residency.dtype,
@@ -96,3 +109,20 @@ def resolve_runtime(
         state_slots=1,
         prefill_chunk=options.prefill_chunk,
     )
+
+
+def _check_memory(
+    options: EngineOptions, config: ModelConfig, residency: Residency, pages: int
+) -> None:
+    """Refuse caches that cannot fit, before any weight is loaded."""
+    spec = cache_spec(config)
+    per_token = kv_format(options.kv_dtype).bytes_per_token(spec.kv.heads, spec.kv.head_dim)
+    kv = spec.kv.layers * per_token * pages * PAGE_SIZE
+    needed = kv + spec.state.bytes_per_slot(residency.dtype.itemsize)
+    free = _free_bytes(residency.device)
+    if needed > free:
+        raise UsageError(
+            f"--max-context {options.max_context}: the caches take {needed:,} bytes and "
+            f"{free:,} are free on {residency.device}; lower it by {needed - free:,} bytes or take "
+            "--kv-dtype int8"
+        )

@@ -144,23 +144,23 @@ class GroupedMatrix:
         whole = -(-width // group)
         for span in row_blocks(rows, width, self.device):
             high = None if self.high is None else self.high[span]
-            codes = unpack_codes(self.base[span], high, self.entry)
+            lanes = unpack_codes(self.base[span], high, self.entry)
             scales = self.scales[span]
-            illegal = (codes < self.entry.qmin).flatten(1)
+            illegal = (lanes < self.entry.qmin).flatten(1)
             if bool(illegal.any()):
                 row, lane = _first(illegal)
                 raise PayloadError(
                     f"{name}: code [{span.start + row}, {lane}] is {self.entry.qmin - 1};"
                     f" {self.format} codes are {self.entry.qmin}..{self.entry.qmax}"
                 )
-            dead = (scales == 0) & codes.any(dim=-1)
+            dead = (scales == 0) & lanes.any(dim=-1)
             if bool(dead.any()):
                 row, column = _first(dead)
                 raise PayloadError(
                     f"{name}: group [{span.start + row}, {column}] has scale 0 and codes that are"
                     " not 0"
                 )
-            if bool(codes.flatten(1)[:, width:].any()) or bool(scales[:, whole:].any()):
+            if bool(lanes.flatten(1)[:, width:].any()) or bool(scales[:, whole:].any()):
                 raise PayloadError(f"{name}: padding beyond column {width} is not zero")
 
 

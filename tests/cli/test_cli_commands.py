@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -184,8 +186,11 @@ def test_the_environment_gives_a_default(
 
 
 def test_describe_as_table_and_as_json(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
-    status, table, _ = call(capsys, "describe", dense)
+    status, short, _ = call(capsys, "describe", dense)
     assert status == 0
+    assert "text/final_norm" not in short
+    status, table, _ = call(capsys, "describe", dense, "--objects")
+    assert table.startswith(short)
     assert "synthetic/qwen3.6-27b-micro/groupwise-int" in table
     status, text, _ = call(capsys, "describe", dense, "--json")
     document = json.loads(text)
@@ -221,3 +226,84 @@ def test_a_closed_pipe_is_no_traceback(dense: Path) -> None:
     )
     assert done.stdout.startswith("file ")
     assert done.stderr == ""
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, check=False, env={**os.environ, **environment}
+    )
+
+
+NINFER = f"{sys.executable} -m ninfer"
+
+
+def test_a_closed_or_full_stdout_is_one_line_and_a_failure(dense: Path) -> None:
+    closed = shell(f"{NINFER} describe {dense} >&-")
+    assert (closed.returncode, closed.stderr) == (
+        2,
+        b"ninfer: error: stdout is closed; the result would be lost\n",
+    )
+    full = shell(f"{NINFER} describe {dense} >/dev/full")
+    assert (full.returncode, full.stderr) == (
+        1,
+        b"ninfer: error: stdout: No space left on device\n",
+    )
+
+
+def test_a_closed_stderr_keeps_stdout_clean(dense: Path) -> None:
+    run = f"{NINFER} run {dense} --prompt hi --no-thinking --max-new 8 {' '.join(RUN)}"
+    assert shell(f"{run} 2>&-").stdout == shell(f"{run} 2>/dev/null").stdout != b""
+
+
+def test_text_that_stdout_cannot_encode_is_escaped(dense: Path, tmp_path: Path) -> None:
+    path = tmp_path / "modèle.ninfer"
+    path.write_bytes(dense.read_bytes())
+    done = shell(f"{NINFER} describe '{path}'", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"mod\xe8le.ninfer" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "ninfer", "synth", "-o", str(tmp_path / "a.ninfer")]
+    command += ["--set", "num_hidden_layers=64"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.iterdir()):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == 128 + number
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = call(capsys, "run", "a.ninfer", "--prompt", "a", "--prompt", "b")
+    assert status == 2
+    assert "--prompt is given twice" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "", "--prompt", "x"], "ARTIFACT '': must be a path"),
+        (["run", "a.ninfer", "--messages", ""], "--messages '': must be a path"),
+        (["synth", "-o", ""], "--output '': must be a path"),
+    ],
+)
+def test_an_empty_path_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    status, _, err = call(capsys, *arguments)
+    assert status == 2
+    assert message in err
+
+
+def test_the_environment_matters_only_when_the_flag_is_not_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NINFER_CUDA_SYNC", "")
+    assert "a.ninfer" in call(capsys, "run", "a.ninfer", "--prompt", "x")[2]
+    monkeypatch.setenv("NINFER_CUDA_SYNC", "slow")
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])

@@ -241,7 +241,7 @@ def test_a_draft_id_twice_is_refused(micro_artifacts: dict[str, Path], tmp_path:
 
 
 def with_words(source: Path, target: Path, name: str, at: int, words: bytes) -> Path:
-    """A copy of the file with these bytes at an offset inside one object; -N counts from its end."""
+    """A copy of the file with these bytes inside one object; a negative offset is from its end."""
     with open_artifact(source) as artifact:
         entry = artifact.entry(name)
         start = artifact.payload_offset + entry.offset + (at if at >= 0 else entry.bytes + at)

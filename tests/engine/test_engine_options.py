@@ -42,6 +42,7 @@ def test_the_defaults_pass() -> None:
         ({"kv_dtype": "fp7"}, "--kv-dtype fp7: must be one of bf16, int8"),
         ({"device": "gpu"}, "--device gpu: must be a device number, cpu or auto"),
         ({"device": "-1"}, "--device -1"),
+        ({"device": "9" * 5000}, "--device 9"),
         ({"weights": "all"}, "--weights all: must be one of"),
         ({"activations": "fp8"}, "--activations fp8: must be one of"),
     ],
@@ -94,7 +95,8 @@ def test_a_generation_option_of_later_versions_is_refused_by_name(
         ({"temperature": float("inf")}, "--temperature inf"),
         ({"top_p": 1.01}, "--top-p 1.01: must be between 0 and 1"),
         ({"min_p": -1.0}, "--min-p -1.0"),
-        ({"top_k": -2}, "--top-k -2: must be 0"),
+        ({"top_k": -2}, r"--top-k -2: must be between 0 \(all\)"),
+        ({"top_k": 10**24}, "--top-k 1000000000000000000000000: must be"),
         ({"presence_penalty": 3.0}, "--presence-penalty 3.0: must be between -2 and 2"),
         ({"frequency_penalty": -2.1}, "--frequency-penalty -2.1"),
         ({"seed": -1}, "--seed -1: must be between 0 and"),
@@ -152,6 +154,13 @@ def test_capacity_that_one_sequence_cannot_use_is_refused() -> None:
     assert resolve_runtime(options, DENSE_27B, CPU).pages == 2
     with pytest.raises(UsageError, match="--kv-capacity 129: one sequence can use at most 128"):
         resolve_runtime(replace(options, kv_capacity=129), DENSE_27B, CPU)
+
+
+def test_caches_that_cannot_fit_are_refused_with_the_numbers() -> None:
+    wide = replace(DENSE_27B, text=replace(DENSE_27B.text, context=10**12))
+    options = replace(ENGINE, max_context=10**11)
+    with pytest.raises(UsageError, match=r"the caches take 6,\S+ bytes and \S+ are free on cpu"):
+        resolve_runtime(options, wide, CPU)
 
 
 def test_a_device_that_does_not_exist_is_named() -> None:
