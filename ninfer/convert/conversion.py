@@ -1,6 +1,7 @@
 """Hugging Face checkpoints to artifacts: checked first, written object by object, resumable."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -8,12 +9,14 @@ from typing import Final
 from torch import Tensor
 
 from ninfer.artifact import TensorEntry
+from ninfer.artifact.directory import encode_directory
+from ninfer.artifact.framing import ID_BYTES
 from ninfer.convert.checkpoint import read_json
 from ninfer.convert.draft_ids import choose_draft_ids, read_counts, special_ids
 from ninfer.convert.encode import Encoder
 from ninfer.convert.options import ConvertOptions
 from ninfer.convert.partial_file import PartialArtifact
-from ninfer.convert.plan import ConversionPlan, plan_conversion
+from ninfer.convert.plan import ConversionPlan, file_plan, plan_conversion
 from ninfer.convert.recheck import recheck
 from ninfer.errors import CheckpointError, UsageError
 from ninfer.version import VERSION
@@ -49,7 +52,9 @@ def convert(options: ConvertOptions, progress: Progress | None = None) -> Conver
     encoder = Encoder(plan.sources, _draft_ids(plan, options))
     used = _check_sources(plan, encoder)
     unused = _unused(plan, used)
-    with PartialArtifact(options.output, plan.directory, _fingerprint(plan, options)) as partial:
+    digest = _conversion_digest(plan, options)
+    files = file_plan(plan.directory, plan.config, options, digest[:ID_BYTES])
+    with PartialArtifact(options.output, files, digest.hex()) as partial:
         resumed = partial.resume(progress)
         _write(plan, encoder, partial, resumed, progress)
         recheck(partial.path, plan.directory, plan.specs, plan.resources, encoder, plan.source_map)
@@ -142,13 +147,15 @@ def _split(name: str) -> tuple[str, str, str]:
     return name.rpartition(".")
 
 
-def _fingerprint(plan: ConversionPlan, options: ConvertOptions) -> list[object]:
-    """What must be equal for two runs to give the same bytes, besides the directory."""
+def _conversion_digest(plan: ConversionPlan, options: ConvertOptions) -> bytes:
+    """SHA-256 of all that decides on the bytes of the file: sources, layout, version."""
     counts = options.draft_counts.read_bytes() if options.draft_counts else b""
-    texts = [[name, _digest(data)] for name, data in sorted(plan.resources.items())]
+    texts = [[name, _hex(data)] for name, data in sorted(plan.resources.items())]
     shards = [checkpoint.fingerprint() for checkpoint in plan.sources.all()]
-    return [VERSION, _digest(counts), texts, shards]
+    layout = _hex(encode_directory(plan.directory))
+    parts = [VERSION, options.framing, layout, _hex(counts), texts, shards]
+    return hashlib.sha256(json.dumps(parts).encode()).digest()
 
 
-def _digest(data: bytes) -> str:
+def _hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

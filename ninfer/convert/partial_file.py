@@ -17,9 +17,8 @@ from typing import Any, Final, Self
 
 from torch import Tensor
 
-from ninfer.artifact import Directory, Entry, TensorEntry
-from ninfer.artifact.directory import encode_directory
-from ninfer.artifact.framing import encode_header
+from ninfer.artifact import Entry, TensorEntry
+from ninfer.artifact.file_plan import FilePlan
 from ninfer.artifact.layouts import planes
 from ninfer.artifact.payload import plane_words
 from ninfer.artifact.space import check_space
@@ -34,8 +33,8 @@ _CHUNK: Final = 1 << 22
 class PartialArtifact:
     """Works as a context manager that keeps both files when it is left, until `commit`."""
 
-    def __init__(self, path: Path, directory: Directory, source: object) -> None:
-        """Name the files; `source` is JSON-able and equal only for equal source weights.
+    def __init__(self, path: Path, plan: FilePlan, conversion: str) -> None:
+        """Name the files; `conversion` is a digest of all that decides on the bytes.
 
         Raises ArtifactError when `path` cannot name a file.
         """
@@ -44,12 +43,11 @@ class PartialArtifact:
         self.final = path
         self.path = path.with_name(f"{path.name}.partial")
         self._journal_path = path.with_name(f"{path.name}.partial.journal")
-        self._entries = directory.entries
-        self._head = encode_header(encode_directory(directory))
-        digest = hashlib.sha256(self._head + json.dumps(source).encode()).hexdigest()
-        self._plan = {"conversion": digest}
-        last = directory.entries[-1]
-        self._size = len(self._head) + last.offset + last.bytes
+        self._entries = plan.directory.entries
+        (file,) = plan.files
+        self._head = file.head
+        self._size = len(file.head) + file.payload_bytes
+        self._plan = {"conversion": conversion}
         self._file = -1
         self._journal = -1
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ninfer.artifact import Directory, FileSpan, Identity, plan_directory
 from ninfer.artifact import ResourceSpec as StoredResource
 from ninfer.artifact import TensorSpec as StoredTensor
-from ninfer.artifact.directory import encode_directory
-from ninfer.artifact.framing import payload_start
+from ninfer.artifact.file_plan import FilePlan, plan_v2, plan_v3
+from ninfer.artifact.framing import ID_BYTES
 from ninfer.convert.checkpoint import Checkpoint, Sources
 from ninfer.convert.config_resource import config_document
 from ninfer.convert.options import ConvertOptions
@@ -21,6 +21,9 @@ from ninfer.models import CONFIG_RESOURCE, REGISTERED, ModelConfig, object_specs
 from ninfer.models.config import model_config_from_fields
 from ninfer.models.inventory import ObjectSpec, TensorSpec
 from ninfer.models.qwen3_6 import FRONTEND_RESOURCES, recipe_for
+from ninfer.models.qwen3_6.model_map import model_map_of
+
+FRAMINGS: Final = {"v2": 2, "v3": 3}
 
 
 @dataclass(frozen=True)
@@ -40,24 +43,28 @@ class PlannedArtifact:
     """A file that is not there yet, in the form that `ninfer.artifact.describe` reads."""
 
     path: Path
-    directory: Directory
-    framing: int = 2
+    plan: FilePlan
+    framing: int
+
+    @property
+    def directory(self) -> Directory:
+        """Identity and objects with their offsets."""
+        return self.plan.directory
 
     @property
     def payload_offset(self) -> int:
         """File offset that object offsets count from."""
-        return payload_start(len(encode_directory(self.directory)))
+        return len(self.plan.files[0].head)
 
     @property
     def file_size(self) -> int:
         """Exact length of the file."""
-        last = self.directory.entries[-1]
-        return self.payload_offset + last.offset + last.bytes
+        return self.payload_offset + self.plan.files[0].payload_bytes
 
     @property
     def files(self) -> tuple[FileSpan, ...]:
         """The one file."""
-        return (FileSpan(None, self.file_size - self.payload_offset),)
+        return (FileSpan(None, self.plan.files[0].payload_bytes),)
 
 
 def plan_conversion(options: ConvertOptions) -> ConversionPlan:
@@ -74,9 +81,9 @@ def plan_conversion(options: ConvertOptions) -> ConversionPlan:
     fields = source_fields(folder, sources.drafter)
     resources = read_resources(folder)
     config, document = _sizes(identity, fields, options)
-    if document is not None:
+    if document is not None and options.framing == "v2":
         resources[CONFIG_RESOURCE] = config_document(identity, document, resources)
-    specs = object_specs(identity, config)
+    specs = wanted_objects(identity, config, options.framing)
     return ConversionPlan(
         sources=sources,
         config=config,
@@ -113,8 +120,10 @@ def dry_run(options: ConvertOptions) -> PlannedArtifact:
     total. Raises UsageError when neither it nor a source is given.
     """
     path = options.output or Path(f"{options.identity().model_id.rsplit('/', 1)[-1]}.ninfer")
+    framing = FRAMINGS[options.framing]
     if options.source is not None and options.resource_bytes is None:
-        return PlannedArtifact(path, plan_conversion(options).directory)
+        plan = plan_conversion(options)
+        return PlannedArtifact(path, file_plan(plan.directory, plan.config, options), framing)
     identity = options.identity()
     if options.resource_bytes is None:
         raise UsageError("--dry-run needs --resource-bytes N or --source DIR")
@@ -122,8 +131,35 @@ def dry_run(options: ConvertOptions) -> PlannedArtifact:
         raise UsageError(f"--target {identity}: is not registered; give --source DIR for its sizes")
     first, *others = FRONTEND_RESOURCES
     sizes = {first: options.resource_bytes - len(others), **dict.fromkeys(others, 1)}
-    specs = object_specs(identity, resolve_config(identity, None))
-    return PlannedArtifact(path, lay_out(identity, specs, sizes))
+    config = resolve_config(identity, None)
+    directory = lay_out(identity, wanted_objects(identity, config, options.framing), sizes)
+    return PlannedArtifact(path, file_plan(directory, config, options), framing)
+
+
+def wanted_objects(identity: Identity, config: ModelConfig, framing: str) -> list[ObjectSpec]:
+    """What the file holds. A v3 directory states the sizes, so it needs no resource for them."""
+    specs = object_specs(identity, config)
+    return [spec for spec in specs if framing == "v2" or spec.name != CONFIG_RESOURCE]
+
+
+def file_plan(
+    directory: Directory,
+    config: ModelConfig,
+    options: ConvertOptions,
+    artifact_id: bytes = bytes(ID_BYTES),
+) -> FilePlan:
+    """The file's head and size in the framing asked for; `artifact_id` is written in v3 only.
+
+    Raises UsageError for a v3 artifact of more than one file.
+    """
+    if options.framing == "v2":
+        return plan_v2(directory)
+    mapped = Directory(directory.identity, directory.entries, model_map_of(directory, config))
+    name = options.output.name if options.output else ""
+    plan = plan_v3(mapped, name, artifact_id=artifact_id)
+    if len(plan.files) > 1:
+        raise UsageError("--framing v3: the artifact needs part files; convert to v2 and split it")
+    return plan
 
 
 def _checkpoint(folder: Path | None) -> Checkpoint | None:

@@ -34,7 +34,7 @@ def recheck(
     format's bound of their source. Raises ArtifactError naming the object that is not.
     """
     with open_artifact(path) as artifact:
-        if artifact.directory != directory:
+        if artifact.directory.entries != directory.entries:
             raise PayloadError(f"{path}: the directory read is not the one that was planned")
         check_inventory(artifact.directory, specs)
         for name, data in resources.items():

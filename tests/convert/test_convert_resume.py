@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from checkpoints import Made
 
+from ninfer.artifact.file_plan import plan_v2
 from ninfer.convert import ConvertOptions, convert
 from ninfer.convert.partial_file import PartialArtifact
 from ninfer.convert.plan import plan_conversion
@@ -198,7 +199,7 @@ def test_two_conversions_to_one_file_are_refused(dense: Made, tmp_path: Path) ->
     options = replace(dense.options, output=tmp_path / "out.ninfer")
     plan = plan_conversion(options)
     with (
-        PartialArtifact(tmp_path / "out.ninfer", plan.directory, 0),
+        PartialArtifact(tmp_path / "out.ninfer", plan_v2(plan.directory), "another"),
         pytest.raises(ArtifactError, match="another conversion is writing it"),
     ):
         convert(options)

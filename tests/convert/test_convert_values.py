@@ -22,7 +22,7 @@ from converted_logits import TOKENS, artifact_logits
 from torch import Tensor
 
 from ninfer.artifact import open_artifact
-from ninfer.convert import convert
+from ninfer.convert import convert, dry_run
 from ninfer.convert.draft_ids import choose_draft_ids, special_ids
 from ninfer.formats import quantise
 from ninfer.models import CONFIG_RESOURCE
@@ -276,3 +276,26 @@ def test_the_same_source_gives_the_same_bytes(
     output = tmp_path / "again.ninfer"
     convert(replace(made.options, output=output))
     assert output.read_bytes() == made.artifact.read_bytes()
+
+
+@torch.inference_mode()
+def test_a_v3_file_holds_the_same_model(either: Made, tmp_path: Path) -> None:
+    output = tmp_path / "v3.ninfer"
+    options = replace(either.options, framing="v3", output=output)
+    convert(options)
+    with open_artifact(output) as third, open_artifact(either.artifact) as second:
+        assert (third.framing, second.framing) == (3, 2)
+        assert CONFIG_RESOURCE not in third.names and CONFIG_RESOURCE in second.names
+        for name in third.names:
+            sizes = [(e.offset, e.bytes) for e in (third.entry(name), second.entry(name))]
+            pairs = zip((third, second), sizes, strict=True)
+            one, other = (bytes(file.payload(*place)) for file, place in pairs)
+            assert one == other, name
+    assert torch.equal(
+        artifact_logits(output, decoded=False), artifact_logits(either.artifact, decoded=False)
+    )
+    assert dry_run(options).file_size == output.stat().st_size
+    again = tmp_path / "again" / "v3.ninfer"
+    again.parent.mkdir()
+    convert(replace(options, output=again))
+    assert again.read_bytes() == output.read_bytes()
