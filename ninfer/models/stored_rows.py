@@ -84,18 +84,3 @@ class StoredRows:
         for name in {piece.object for piece in pieces}:
             if self._waiting[name] <= 0:
                 self._objects.pop(name, None)
-
-
-def renamed_source(
-    source: ObjectSource, table: ParameterTable, contents: Callable[[str], Sequence[str]]
-) -> ObjectSource:
-    """Objects under the names of another file: `contents` lists the parameters of such a name.
-
-    For components that are bound by object name, whatever the framing of their file.
-    """
-
-    def named(name: str) -> Weight:
-        parameters = contents(name)
-        return StoredRows(source, table, parameters).take(*parameters)
-
-    return named

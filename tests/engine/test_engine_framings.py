@@ -19,6 +19,7 @@ from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.residency import Residency
 from ninfer.errors import ArtifactError, ConfigError, InventoryError, UsageError
 from ninfer.models.qwen3_6 import decode, logits
+from ninfer.models.qwen3_6.named_source import named_source
 from ninfer.request import ContentPart, Conversation, GenerationResult, Message
 from ninfer.runtime import RuntimeConfig, pages_for
 from ninfer.runtime.batch import Piece, build_batch
@@ -147,6 +148,27 @@ def test_projections_of_two_layers_in_one_object(dense: Path, tmp_path: Path) ->
     parts = found.weights.layers[0].mixer.projections.parts
     assert ("query",) in parts and ("key",) in parts
     assert (logits_of(found) - logits_of(expected)).abs().max() < 1e-4
+
+
+def test_drafters_are_found_by_their_v2_names(source: Path, tmp_path: Path) -> None:
+    """Out of a v3 file that fuses nothing."""
+    target = tmp_path / "a.ninfer"
+    framing_files.write_regrouped(source, target, {})
+    with open_artifact(source) as old, open_artifact(target) as new:
+        contents = read_contents(new)
+        named = named_source(new.tensor, contents.config, contents.table)
+        names = [n for n in old.names if n.startswith(("mtp/", "dflash/", "text/draft_head"))]
+        assert len(names) > 13
+        for name in names:
+            expected, found = old.tensor(name), named(name)
+            if not isinstance(expected, torch.Tensor):
+                assert found.format == expected.format
+                expected, found = expected.dequantise(), found.dequantise()
+            assert torch.equal(found, expected), name
+        holed = {n: p for n, p in contents.table.items() if n != "mtp/layers/0/attention/gate"}
+        named = named_source(new.tensor, contents.config, holed)
+        with pytest.raises(InventoryError, match="does not hold parameter 'mtp/layers/0/attention"):
+            named("mtp/layer/attention/query_key_gate_value")
 
 
 def test_an_object_is_read_once(source: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from ninfer.models.qwen3_6 import recipe_for
 from ninfer.models.qwen3_6.model_map import model_map_of
 from ninfer.models.qwen3_6.parameters import parameter_specs, stored_table
 from ninfer.models.registry import REGISTERED
-from ninfer.models.stored_rows import StoredRows, renamed_source
+from ninfer.models.stored_rows import StoredRows
 
 MOE = Identity("qwen3.6-35b-a3b", "groupwise-int")
 IDENTITIES = [Identity(*key) for key in REGISTERED]
@@ -189,14 +189,6 @@ def test_rows_that_cannot_be_one_matrix_are_named() -> None:
         stored([]).take("first", "far", "coarse")
     with pytest.raises(InventoryError, match=r"parameter 'half tile': rows 0:64 of an NVFP4"):
         stored([]).take("half tile")
-
-
-def test_objects_under_the_names_of_another_file() -> None:
-    objects = {"a": torch.zeros(2, 4), "b": torch.ones(3, 4)}
-    table = {"x/gate": (Piece("b", 1, 3),), "x/up": (Piece("a", 0, 2),)}
-    contents = {"x/gate_up": ["x/gate", "x/up"]}
-    source = renamed_source(objects.__getitem__, table, contents.__getitem__)
-    assert source("x/gate_up")[:, 0].tolist() == [1, 1, 0, 0]
 
 
 def components(config: dict[str, object], **others: Component) -> ModelMap:
