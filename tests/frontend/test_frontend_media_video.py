@@ -11,7 +11,13 @@ from video_clips import CLIPS
 from ninfer.errors import PromptError
 from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
 from ninfer.frontend.media.sizes import PixelSizes, VideoSizes
-from ninfer.frontend.media.video import frame_indices, frame_size, load_frames, step_times
+from ninfer.frontend.media.video import (
+    SourceFacts,
+    frame_indices,
+    frame_size,
+    load_frames,
+    step_times,
+)
 from ninfer.request import ContentPart, Message
 
 IMAGE = PixelSizes(16, 2, 2, 65_536, 16_777_216)
@@ -169,5 +175,33 @@ def test_damaged_files_raise_prompt_errors_only() -> None:
             assert len(times) == -(-len(frames) // 2)
 
 
-def test_a_picture_is_a_video_of_one_frame() -> None:
-    assert media_of(png(64, 64)).grid == (1, 4, 4)
+@pytest.mark.parametrize(
+    "listing",
+    [
+        "ffconcat version 1.0\nfile clip.mkv\n",
+        "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nclip.mkv\n#EXT-X-ENDLIST\n",
+    ],
+)
+def test_a_list_of_files_opens_none_of_them(
+    listing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("clip.mkv").write_bytes(clip([noise(64, 64)] * 3))
+    with pytest.raises(PromptError, match="part cannot be read as a video"):
+        load_frames(listing.encode(), SIZES, LIMITS, "part")
+
+
+def test_a_stream_larger_than_its_header_says_is_not_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = clip([noise(160, 160)] * 3)
+    survey = SourceFacts(3, 24.0, 16, 16)
+    monkeypatch.setattr("ninfer.frontend.media.video._survey", lambda *_: survey)
+    for pixels, message in ((160 * 159, "frame 0 has 160 x 160"), (64 * 64, "cannot be read")):
+        with pytest.raises(PromptError, match=message):
+            load_frames(data, SIZES, MediaLimits(image_pixels=pixels), "part")
+
+
+def test_a_picture_is_no_video() -> None:
+    with pytest.raises(PromptError, match="cannot be read as a video"):
+        media_of(png(64, 64))

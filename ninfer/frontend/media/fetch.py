@@ -33,12 +33,12 @@ def read_source(source: str, rules: SourceRules, max_bytes: int, place: str) -> 
     Raises PromptError naming `place` for a source that is not allowed, cannot be read or has more
     than `max_bytes` bytes.
     """
+    if source[:5].lower() == "data:":
+        return _data_uri(source, max_bytes, place)
     try:
         scheme = urlsplit(source).scheme.lower()
     except ValueError as error:
         raise PromptError(f"{place}: {shown(source)} is not a URL: {error}") from None
-    if scheme == "data":
-        return _data_uri(source, max_bytes, place)
     if scheme in ("http", "https"):
         if rules.downloads is None:
             raise PromptError(f"{place}: downloads are switched off; send a data URI")

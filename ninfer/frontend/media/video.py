@@ -15,6 +15,10 @@ from ninfer.frontend.media.limits import MediaLimits
 from ninfer.frontend.media.patches import Pixels, fit, resize
 from ninfer.frontend.media.sizes import PixelSizes, VideoSizes
 
+# Containers that hold their frames themselves. Others, playlists for one, name further files or
+# addresses, which a request must not make this machine open.
+_CONTAINERS: Final = "matroska,webm,mov,mp4,avi,mpegts,mpeg,mpegvideo,flv,ogg,gif,asf"
+
 # What the published processors assume when a file does not say.
 _UNKNOWN_FPS: Final = 24.0
 
@@ -89,7 +93,7 @@ def load_frames(
 
 def _survey(data: bytes, limits: MediaLimits, place: str) -> SourceFacts:
     """Count the frames of the first video stream without decoding them."""
-    with _opened(data, place) as (container, stream):
+    with _opened(data, limits, place) as (container, stream):
         frames = 0
         for packet in container.demux(stream):
             # The last, empty packet only flushes decoders.
@@ -119,7 +123,7 @@ def _decode(
     wanted = set(indices)
     kept: list[Pixels] = []
     seen = 0
-    with _opened(data, place) as (container, stream):
+    with _opened(data, limits, place) as (container, stream):
         for frame in container.decode(stream):
             if frame.width * frame.height > limits.image_pixels:
                 raise PromptError(
@@ -135,16 +139,20 @@ def _decode(
 
 @contextmanager
 def _opened(
-    data: bytes, place: str
+    data: bytes, limits: MediaLimits, place: str
 ) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
     try:
-        with av.open(io.BytesIO(data), mode="r") as container:
+        options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "none"}
+        with av.open(io.BytesIO(data), mode="r", options=options) as container:
             if not container.streams.video:
                 raise PromptError(f"{place} has no video stream")
             stream = container.streams.video[0]
             # PyAV leaves this empty for a codec that it has no decoder for.
             if getattr(stream, "codec_context", None) is None:
                 raise PromptError(f"{place} has a video stream of a codec that is not supported")
+            # Against streams that turn out larger than their header says. Twice, as decoders count
+            # the padding of their blocks; the exact check follows on each frame.
+            stream.codec_context.options = {"max_pixels": str(2 * limits.image_pixels)}
             yield container, stream
     except (av.error.FFmpegError, ValueError) as error:
         raise PromptError(f"{place} cannot be read as a video: {error}") from None
