@@ -84,7 +84,9 @@ def registered_config(identity: Identity, source: Mapping[str, Any]) -> ModelCon
     drafters = {name for name in ("dflash_config", "dflash2_config") if name in source}
     if drafters and not has_drafter:
         raise ConfigError(f"{identity} has no drafter; leave out --drafter-source")
-    found = model_config_from_fields({**source, "draft_head_rows": 0})
+    # A drafter's file may spell its sizes otherwise; the shapes of its tensors will be compared.
+    sizes = {name: value for name, value in source.items() if name not in drafters}
+    found = model_config_from_fields({**sizes, "draft_head_rows": 0})
     if difference := _difference(found.text, config.text, "text"):
         raise ConfigError(f"{CONFIG_NAME}: {difference} of {identity}")
     # A checkpoint of the text alone says nothing about vision; its tensors will be looked for.

@@ -1,13 +1,14 @@
 """Benchmarks run their check before their timing, and give every figure a reference."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from ninfer.artifact import open_artifact
-from ninfer.bench import BENCHMARKS, artifact, engine_cpu, formats
+from ninfer.bench import BENCHMARKS, artifact, convert, engine_cpu, formats
 from ninfer.cli.bench import NAMES
 from ninfer.errors import ArtifactError, FormatError, GenerationError
 from ninfer.formats import FORMATS, quantise
@@ -92,6 +93,22 @@ def test_engine_is_not_timed_when_the_seed_does_not_fix_the_tokens(
     with pytest.raises(GenerationError, match="nothing was timed"):
         engine_cpu.run(scale="micro", max_new=8, repeats=1)
     assert len(calls) == 3
+
+
+def test_conversion_benchmark_gives_a_rate_and_a_peak(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(convert, "_FILL_WORDS", 1 << 16)
+    whole = convert.layer_sets()["27b layers"]
+    small = replace(whole, text=replace(whole.text, hidden=128, mlp_width=256))
+    rate, peak = convert.run(sets={"small": small}, repeats=1)
+    assert (rate.unit, peak.unit) == ("MB/s", "MiB")
+    assert rate.value > 0 and rate.reference_name == "file copy"
+    assert 50 < peak.value < peak.reference == 8192
+
+
+def test_conversion_is_not_timed_when_it_fails(tmp_path: Path):
+    with pytest.raises(ArtifactError, match=r"nothing was timed: ninfer: error: .*config\.json"):
+        (tmp_path / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+        convert.convert_apart(tmp_path)
 
 
 def test_command_line_offers_every_benchmark():

@@ -17,7 +17,6 @@ from checkpoints import (
     write_text_files,
 )
 from converted_logits import artifact_logits
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ninfer.artifact import Artifact, open_artifact
@@ -342,87 +341,6 @@ def test_a_packed_weight_does_not_stand_in_for_a_plain_one(nvfp4: Pair, tmp_path
     options = replace(nvfp4.options, target="small/groupwise-int", base_source=None)
     with pytest.raises(CheckpointError, match=r"only its packed form is.*--base-source"):
         convert(options)
-
-
-def drafter_shapes() -> dict[str, tuple[int, ...]]:
-    """A DFlash drafter of two layers for a model of width 128."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (128, 256),
-        "hidden_norm.weight": (128,),
-        "norm.weight": (128,),
-    }
-    for layer in range(2):
-        prefix = f"layers.{layer}"
-        shapes |= {
-            f"{prefix}.input_layernorm.weight": (128,),
-            f"{prefix}.post_attention_layernorm.weight": (128,),
-            f"{prefix}.self_attn.q_proj.weight": (128, 128),
-            f"{prefix}.self_attn.k_proj.weight": (64, 128),
-            f"{prefix}.self_attn.v_proj.weight": (64, 128),
-            f"{prefix}.self_attn.o_proj.weight": (128, 128),
-            f"{prefix}.self_attn.q_norm.weight": (32,),
-            f"{prefix}.self_attn.k_norm.weight": (32,),
-            f"{prefix}.mlp.gate_proj.weight": (192, 128),
-            f"{prefix}.mlp.up_proj.weight": (192, 128),
-            f"{prefix}.mlp.down_proj.weight": (128, 192),
-        }
-    return shapes
-
-
-DRAFTER_CONFIG = """{"num_hidden_layers": 2, "intermediate_size": 192, "num_attention_heads": 4,
- "num_key_value_heads": 2, "head_dim": 32, "sliding_window": 64, "block_size": 4,
- "conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 64, "selector_top_k": 4,
- "dflash_config": {"target_layer_ids": [0, 2], "mask_token_id": 504}}"""
-
-
-@pytest.mark.parametrize("second", [False, True], ids=["dflash", "dflash2"])
-def test_drafters_come_from_their_own_checkpoint(
-    sparse: Made, dense: Made, tmp_path: Path, second: bool
-) -> None:
-    made, shapes = (dense if second else sparse), drafter_shapes()
-    if second:
-        for layer in range(2):
-            for conv in ("attention_conv", "mlp_conv"):
-                shapes[f"layers.{layer}.{conv}.base_kernel"] = (2, 2, 128)
-                shapes[f"layers.{layer}.{conv}.kernel_projection.weight"] = (32, 128)
-        shapes["candidate_selector.hidden_projection.weight"] = (64, 128)
-        shapes["candidate_selector.predecessor_codebook.weight"] = (512, 64)
-        shapes["candidate_selector.successor_codebook.weight"] = (512, 64)
-    folder = tmp_path / "drafter"
-    folder.mkdir()
-    tensors = random_tensors(shapes, seed=21)
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(DRAFTER_CONFIG)
-    output = tmp_path / "out.ninfer"
-    done = convert(replace(made.options, drafter_source=folder, output=output))
-    assert done.unused == ()
-    name = "dflash2" if second else "dflash"
-    parts = [tensors[f"layers.1.self_attn.{part}_proj.weight"] for part in "qkv"]
-    with open_artifact(output) as artifact:
-        stored = artifact.tensor(f"{name}/layers/1/attention/query_key_value")
-        assert torch.equal(stored.base, quantise(torch.cat(parts), "W8G32_F16S").base)
-        assert torch.equal(artifact.tensor(f"{name}/context_norm"), tensors["hidden_norm.weight"])
-        if second:
-            kernel = artifact.tensor("dflash2/layers/0/mlp_conv/base_kernel")
-            assert torch.equal(kernel, tensors["layers.0.mlp_conv.base_kernel"])
-            codebook = artifact.tensor("dflash2/candidate_selector/successor_codebook")
-            source = tensors["candidate_selector.successor_codebook.weight"]
-            assert torch.equal(codebook, source)
-
-
-def test_a_drafter_for_a_model_without_one_is_refused(dense: Made, tmp_path: Path) -> None:
-    from ninfer.artifact.directory import Identity
-    from ninfer.convert.checkpoint import Checkpoint
-    from ninfer.convert.source_config import registered_config, source_fields
-    from ninfer.errors import ConfigError
-
-    folder = tmp_path / "drafter"
-    folder.mkdir()
-    save_file(random_tensors({"fc.weight": (2, 2)}, seed=1), folder / "model.safetensors")
-    (folder / "config.json").write_text(DRAFTER_CONFIG)
-    fields = source_fields(dense.folder, Checkpoint(folder))
-    with pytest.raises(ConfigError, match="has no drafter; leave out --drafter-source"):
-        registered_config(Identity("qwen3.6-27b", "groupwise-int"), fields)
 
 
 @pytest.mark.parametrize("fixture", ["nvfp4", "fp8_pair"])
