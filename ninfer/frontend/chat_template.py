@@ -20,8 +20,11 @@ _FAULTS: Final = (
     LookupError,
     ArithmeticError,
     AttributeError,
-    RecursionError,
+    NameError,
+    RuntimeError,
 )
+# What compiling can raise besides: Python refuses what jinja2 made of the template.
+_COMPILE_FAULTS: Final = (*_FAULTS, SyntaxError, MemoryError)
 
 
 class _Refusal(TemplateError):
@@ -42,7 +45,7 @@ class ChatTemplate:
         self._lock = threading.Lock()
         try:
             self._template, self._names = self._environment.load(source)
-        except _FAULTS as error:
+        except _COMPILE_FAULTS as error:
             raise PromptError(f"the chat template does not compile: {_line(error)}") from None
 
     def render(self, variables: Mapping[str, Any]) -> str:
@@ -88,5 +91,9 @@ def _refuse(message: object) -> NoReturn:
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, RecursionError | MemoryError):
+        return "it is nested too deeply"
+    # The text of a syntax error counts lines of the Python that jinja2 made.
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    text = " ".join(words.split()) or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."

@@ -1,9 +1,8 @@
 """The text side of a model: messages to prompts, and generated ids back to text."""
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from ninfer.errors import ArtifactError, PromptError
 from ninfer.frontend.chat_template import ChatTemplate
@@ -12,9 +11,12 @@ from ninfer.frontend.output import OutputParser
 from ninfer.frontend.placeholders import END, PADS, START
 from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
 from ninfer.frontend.tokenizer import Tokenizer
+from ninfer.json_text import parse_json
+from ninfer.log import get_logger
 from ninfer.request import (
     ContentPart,
     Conversation,
+    Media,
     Message,
     PreparedPrompt,
     StopRules,
@@ -28,6 +30,8 @@ _GENERATION_CONFIG: Final = "frontend/generation_config.json"
 
 # They end a turn whatever generation_config.json says.
 _TURN_ENDS: Final = ("<|im_end|>", "<|endoftext|>")
+
+_log = get_logger(__name__)
 
 
 class Frontend:
@@ -91,20 +95,23 @@ class Frontend:
 
         `sources` says where media may come from; the default leaves local files alone. Raises
         PromptError for media that cannot be had, or for any without a vision tower, for a template
-        option that this template does not have, and for messages that the template refuses.
+        option that this template does not have, and for messages that the template refuses. Warns
+        in the log of a template that leaves out the text of the last user message.
         """
         self._check_options(conversation.template)
+        media: tuple[Media, ...] = ()
+        merge = 1
         if self.media is None:
             _refuse_media(conversation)
-            return prepare_prompt(conversation, self.template, self.tokenizer, literal_control_text)
-        return prepare_prompt(
-            conversation,
-            self.template,
-            self.tokenizer,
-            literal_control_text,
-            media=self.media.load(conversation.messages, sources or SourceRules()),
-            merge=self.media.image.merge,
+        else:
+            media = self.media.load(conversation.messages, sources or SourceRules())
+            merge = self.media.image.merge
+        prompt = prepare_prompt(
+            conversation, self.template, self.tokenizer, literal_control_text, media, merge
         )
+        if not _holds_last_user_text(prompt.text, conversation):
+            _log.warning("the chat template leaves out the text of the last user message")
+        return prompt
 
     def prepare_text(self, prompt: str, options: TemplateOptions | None = None) -> PreparedPrompt:
         """A prompt of one user message."""
@@ -147,6 +154,12 @@ def _refuse_media(conversation: Conversation) -> None:
                 )
 
 
+def _holds_last_user_text(rendered: str, conversation: Conversation) -> bool:
+    users = [message for message in conversation.messages if message.role == "user"]
+    # Templates trim texts.
+    return all(part.text.strip() in rendered for message in users[-1:] for part in message.content)
+
+
 def _resource(resources: Mapping[str, bytes], name: str) -> bytes:
     if name not in resources:
         raise ArtifactError(f"resource {name} is missing")
@@ -162,10 +175,7 @@ def _decoded(data: bytes, name: str) -> str:
 
 def _stop_ids(generation_config: bytes, tokenizer: Tokenizer) -> tuple[int, ...]:
     """Sorted ids that end a turn, from the file's `eos_token_id` and the turn-end tokens."""
-    try:
-        config: Any = json.loads(generation_config)
-    except ValueError as error:
-        raise ArtifactError(f"resource {_GENERATION_CONFIG} is not JSON: {error}") from None
+    config = parse_json(generation_config, f"resource {_GENERATION_CONFIG}", ArtifactError)
     given = config.get("eos_token_id") if isinstance(config, dict) else None
     ids = {tokenizer.special[text] for text in _TURN_ENDS if text in tokenizer.special}
     for token_id in given if isinstance(given, list) else [] if given is None else [given]:

@@ -5,11 +5,11 @@ and Anthropic APIs where they say the same. What the chat template could not ren
 here, naming the place and the value.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, cast
 
 from ninfer.errors import PromptError
+from ninfer.json_text import parse_json
 from ninfer.request import (
     ContentPart,
     Conversation,
@@ -199,19 +199,12 @@ def _tool_call(item: object, where: str) -> ToolCall:
 def _arguments(value: object, where: str) -> Mapping[str, Any]:
     parsed = value
     if isinstance(value, str):
-        try:
-            parsed = json.loads(value, parse_constant=_no_constant) if value.strip() else {}
-        except (ValueError, RecursionError):
-            _fail(where, value, "it is not valid JSON")
+        parsed = parse_json(value, where, PromptError) if value.strip() else {}
     if parsed is None:
         return {}
     if not isinstance(parsed, Mapping):
         _fail(where, value, "it must be a JSON object")
     return parsed
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _tool(item: object, where: str) -> Mapping[str, Any]:

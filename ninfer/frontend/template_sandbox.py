@@ -18,20 +18,25 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 SECONDS_LIMIT: Final = 10.0
-SOURCE_LIMIT: Final = 1 << 20  # characters of a template
+SOURCE_LIMIT: Final = 128 << 10  # characters of a template; published ones have below 20 000
+NODE_LIMIT: Final = 8192  # parts of its syntax tree; published ones have below 1 500
+NUMBER_BITS: Final = 256  # of a whole number in arithmetic
+SLOW_LIMIT: Final = 64  # characters of an argument of a method in _SLOW_METHODS
 VALUE_LIMIT: Final = 16 << 20  # characters of one value, nested ones included
 VOLUME_LIMIT: Final = 256 << 20  # characters of all values made by one rendering
 ELEMENT_COST: Final = 16  # characters that each element of a value counts for
 
 _FILTERS: Final = (
     "abs capitalize count d default dictsort first float int items last length list lower map max"
-    " min reject rejectattr reverse safe select selectattr sort title trim unique upper"
+    " min reject rejectattr reverse safe select selectattr sort title unique upper"
 )
 _TEXT_METHODS: Final = (
     "capitalize count endswith find index isalnum isalpha isdigit islower isspace isupper join"
     " lower lstrip partition removeprefix removesuffix replace rfind rpartition rsplit rstrip split"
     " splitlines startswith strip swapcase title upper"
 )
+# Their time is the length of the text times that of the argument.
+_SLOW_METHODS: Final = frozenset(["lstrip", "rfind", "rpartition", "rsplit", "rstrip", "strip"])
 _METHODS: Final[tuple[tuple[type, frozenset[str]], ...]] = (
     (str, frozenset(_TEXT_METHODS.split())),
     (dict, frozenset(("get", "items", "keys", "values"))),
@@ -48,7 +53,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     progress. A bound that is met raises jinja2's SecurityError.
     """
 
-    intercepted_binops = frozenset(("+", "*", "**", "%"))
+    intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
     def __init__(self) -> None:
         super().__init__(
@@ -64,6 +69,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             "replace": self._replace,
             "string": self.joined,
             "tojson": self._to_json,
+            "trim": self._trim,
         }
         self.globals = {name: self.globals[name] for name in _GLOBALS}
         self._own_calls = frozenset((self.tick, self.checked, self.written, self.joined))
@@ -75,6 +81,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if len(source) > SOURCE_LIMIT:
             raise SecurityError(f"the template has more than {SOURCE_LIMIT} characters")
         tree = self.parse(source)
+        if sum(1 for _ in tree.find_all(nodes.Node)) > NODE_LIMIT:
+            raise SecurityError(f"the template has more than {NODE_LIMIT} parts")
         names = frozenset(name.name for name in tree.find_all(nodes.Name) if name.ctx == "load")
         _instrument(tree)
         return Template.from_code(self, self.compile(tree), self.make_globals(None)), names
@@ -101,6 +109,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             isinstance(left, int | float) and isinstance(right, int | float)
         ):
             raise SecurityError(f"operator {operator} is for numbers only")
+        if any(isinstance(side, int) and side.bit_length() > NUMBER_BITS for side in (left, right)):
+            raise SecurityError(f"a number has more than {NUMBER_BITS} bits")
         if operator == "**" and (abs(left) > 1 << 16 or abs(right) > 8):
             raise SecurityError("a power is too large")
         return self.checked(super().call_binop(context, operator, left, right))
@@ -114,6 +124,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             return self._replace(owner, *args)
         if isinstance(owner, str) and obj.__name__ == "join":
             return self._join(args[0], owner)
+        if isinstance(owner, str) and obj.__name__ in _SLOW_METHODS:
+            _check_short(*args, *kwargs.values())
         return self.checked(super().call(context, obj, *args, **kwargs))
 
     def tick(self) -> bool:
@@ -162,6 +174,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self._spend(len(new) * (found if count is None or count < 0 else min(found, count)))
         return self.joined(plain.replace(old, new, -1 if count is None else count))
 
+    def _trim(self, text: Any, characters: str | None = None) -> str:
+        _check_short(characters)
+        return self.joined(text).strip(characters)
+
     def _to_json(self, value: Any, indent: int | None = None) -> str:
         size = _measure(value, strict=True)
         if isinstance(value, Undefined):
@@ -170,6 +186,12 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             raise SecurityError("tojson cannot indent so much")
         self._spend(size)
         return self.joined(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def _check_short(*arguments: Any) -> None:
+    for value in arguments:
+        if isinstance(value, str) and len(value) > SLOW_LIMIT:
+            raise SecurityError(f"an argument has more than {SLOW_LIMIT} characters")
 
 
 def _measure(value: Any, *, strict: bool) -> int:
@@ -209,7 +231,7 @@ def _instrument(tree: nodes.Template) -> None:
 
 
 class _Rewriter(NodeTransformer):
-    """Wraps expressions that build containers or join texts."""
+    """Wraps expressions that build containers, join texts or take long without a call."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
         self.generic_visit(node)
@@ -226,6 +248,18 @@ class _Rewriter(NodeTransformer):
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
         self.generic_visit(node)
         return node if node.ctx == "store" else _call("checked", node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
+        self.generic_visit(node)
+        return _call("checked", node) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
+        self.generic_visit(node)
+        return nodes.And(_call("tick"), node)
+
+    def visit_Test(self, node: nodes.Test) -> nodes.Expr:
+        self.generic_visit(node)
+        return nodes.And(_call("tick"), node)
 
 
 def _call(method: str, *args: nodes.Expr) -> nodes.Call:

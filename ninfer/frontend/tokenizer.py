@@ -1,18 +1,22 @@
 """Text to token ids and ids to bytes, for byte-level BPE tokenizers of the Qwen family."""
 
-import json
 import re
 from typing import Any, Final
 
 import tokenizers
 
 from ninfer.errors import ArtifactError, GenerationError, PromptError
+from ninfer.json_text import parse_json
 
 _CONFIG_NAME: Final = "tokenizer_config.json"
+_ID_PATTERN: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Tokenizer:
     """A loaded tokenizer. Immutable after construction; encoding is thread-safe.
+
+    Prompts are encoded whole and always alike: truncation, padding and dropout that
+    `tokenizer.json` may hold from training are switched off.
 
     `added` maps the text of each added token to its id, `special` the subset that the files flag
     as special (turn and media markers; not the tags of thoughts and tools). `addressable` is the
@@ -21,6 +25,10 @@ class Tokenizer:
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         """Wrap `backend`, which this object owns from now on."""
+        backend.no_truncation()
+        backend.no_padding()
+        if isinstance(backend.model, tokenizers.models.BPE):
+            backend.model.dropout = None
         added = backend.get_added_tokens_decoder()
         self.added: Final = {token.content: index for index, token in added.items()}
         self.special: Final = {
@@ -130,12 +138,19 @@ _BYTE_OF: Final = _byte_letters()
 
 
 def _added_tokens(tokenizer_config: bytes) -> dict[int, tokenizers.AddedToken]:
+    config = parse_json(tokenizer_config, _CONFIG_NAME, ArtifactError)
     try:
-        config: Any = json.loads(tokenizer_config)
         entries = config.get("added_tokens_decoder", {})
-        return {int(index): _added_token(entry) for index, entry in sorted(entries.items())}
+        return {_token_id(index): _added_token(entry) for index, entry in entries.items()}
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ArtifactError(f"{_CONFIG_NAME} cannot be read: {error!r}") from None
+
+
+def _token_id(text: str) -> int:
+    if not _ID_PATTERN.fullmatch(text):
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        raise ArtifactError(f"{_CONFIG_NAME}: added_tokens_decoder: {shown!r} is not a token id")
+    return int(text)
 
 
 def _added_token(entry: dict[str, Any]) -> tokenizers.AddedToken:

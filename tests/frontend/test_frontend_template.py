@@ -1,5 +1,6 @@
 """The template sandbox: bounds, closed doors, and what a template is asked about itself."""
 
+import logging
 import time
 
 import pytest
@@ -48,8 +49,32 @@ TOO_LARGE = {
     "captured output": "{% set s = range(99999)|join %}{% set t %}"
     "{% for a in range(99999) %}{{ s }}{% endfor %}{% endset %}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "source": " " * (1 << 21),
+    "source": " " * (1 << 18),
+    "slices": "{% set s = range(99999)|join %}{% for a in range(999) %}{% set t = s[1:] %}"
+    "{% endfor %}",
 }
+
+BIG_NUMBER_STEPS = ("n + 1", "n - 1", "n * n", "n / 3", "n // 3", "n % 7", "3 // n", "n ** 2")
+
+UNCOMPILED = {
+    "many outputs": "{{a}}" * 25000,
+    "many statements": "{% set a=1 %}" * 9000,
+    "many elements": "{{ [" + "a," * 60000 + "] }}",
+    "break outside": "{% break %}",
+    "continue in a macro": "{% for a in x %}{% macro f() %}{% continue %}{% endmacro %}"
+    "{% endfor %}",
+    "argument twice": "{{ range(a=1, a=2) }}",
+    "parameter twice": "{% macro f(a, a) %}{% endmacro %}",
+    "deep loops": "{% for a in x %}" * 25 + "{% endfor %}" * 25,
+    "deep conditions": "{% if a %}" * 120 + "{% endif %}" * 120,
+    "deep lists": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
+    "long sum": "{{ 1" + " + 1" * 250 + " }}",
+    "long filter chain": "{{ a" + "|trim" * 2000 + " }}",
+    "long member chain": "{{ a" + ".b" * 2000 + " }}",
+}
+
+# Each pairs two long texts in one step that cannot be interrupted.
+SLOW_PAIRS = ("s.strip(t)", "s.lstrip(t)", "s.rfind(t)", "s.rsplit(sep=t)", "s|trim(t)")
 
 CLOSED = {
     "include": "{% include '/etc/passwd' %}",
@@ -69,6 +94,7 @@ CLOSED = {
     "syntax": "{% for %}",
     "fault": "{{ 1 / 0 }}",
     "undefined": "{{ absent.member }}",
+    "empty cycle": "{{ cycler() }}",
     "type": "{% for a in 5 %}{% endfor %}",
 }
 
@@ -101,6 +127,39 @@ def test_closed_doors(name):
     with pytest.raises(PromptError) as caught:
         run(CLOSED[name])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("expression", BIG_NUMBER_STEPS)
+def test_arithmetic_with_big_numbers_is_refused(expression):
+    shown = "{{ " + expression + " }}"
+    assert run("{% set n = 65535 %}" + shown)
+    with pytest.raises(PromptError, match="more than 256 bits"):
+        run("{% set n = range(999)|join|int %}" + shown)
+
+
+@pytest.mark.parametrize("name", UNCOMPILED)
+def test_what_cannot_be_compiled_is_refused_soon_in_one_line(name):
+    started = time.monotonic()
+    with pytest.raises(PromptError, match=r"does not compile: \S") as caught:
+        ChatTemplate(UNCOMPILED[name])
+    assert time.monotonic() - started < 8
+    assert "\n" not in str(caught.value)
+    assert ".py" not in str(caught.value) and "<template>" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", SLOW_PAIRS)
+def test_steps_whose_time_is_a_product_are_refused(call):
+    texts = "{% set s = range(99999)|join %}{% set t = 'x' ~ s %}"
+    with pytest.raises(PromptError, match="an argument has more than 64 characters"):
+        run(texts + "{{ " + call + " }}")
+    assert run("{% set s = '  a b ' %}{% set t = ' ' %}{{ " + call + " }}")
+
+
+@pytest.mark.parametrize("step", ["s == t", "s is eq t"])
+def test_comparisons_look_at_the_time(monkeypatch, step):
+    monkeypatch.setattr(sandbox, "SECONDS_LIMIT", -1.0)
+    with pytest.raises(PromptError, match="rendering takes more than"):
+        run("{% if " + step + " %}{% endif %}")
 
 
 def test_the_bounds_of_one_rendering_do_not_reach_the_next(monkeypatch):
@@ -154,6 +213,18 @@ def test_options_that_the_template_lacks_are_refused_by_name(frontend, resources
     other = Frontend.from_resources(resources, chat_template="{{ messages[0].content }}")
     with pytest.raises(PromptError, match="preserve_thinking"):
         other.prepare_text("q", TemplateOptions(preserve_thinking=True))
+
+
+def test_a_template_that_leaves_out_the_question_is_reported(resources, caplog):
+    messages = [{"role": "user", "content": text} for text in ("first", " last\n")]
+    conversation = parse_conversation(messages)
+    for index, warnings in ((0, 1), (1, 0)):
+        caplog.clear()
+        source = f"{{{{ messages[{index}].content|trim }}}}"
+        with caplog.at_level(logging.WARNING):
+            Frontend.from_resources(resources, chat_template=source).prepare(conversation)
+        assert len(caplog.records) == warnings
+        assert all("last user message" in record.message for record in caplog.records)
 
 
 def test_media_is_refused_by_place(frontend):

@@ -90,6 +90,22 @@ def test_ids_without_a_token_have_no_bytes():
     assert tokenizer.token_bytes(0) == b""
 
 
+def test_training_switches_of_the_file_do_not_change_prompts():
+    spec = json.loads(RESOURCES["frontend/tokenizer.json"])
+    text = "hello the world and the rest of it" * 3
+    expected = TOKENIZER.encode(text)
+    cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    pad = {"strategy": {"Fixed": 999}, "direction": "Right", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
+    for change in (
+        {"truncation": cut},
+        {"padding": pad},
+        {"model": spec["model"] | {"dropout": 1}},
+    ):
+        tokenizer = Tokenizer.from_bytes(json.dumps(spec | change).encode())
+        assert tokenizer.encode(text) == expected
+
+
 def changed_config(**entries):
     return json.dumps({"added_tokens_decoder": entries}).encode()
 
@@ -97,10 +113,16 @@ def changed_config(**entries):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (b"{", "cannot be read"),
+        (b"{", "tokenizer_config.json: not JSON"),
         (b"[]", "cannot be read"),
-        (b"\xff", "cannot be read"),
-        (changed_config(x={"content": "a"}), "cannot be read"),
+        (b"\xff", "tokenizer_config.json: not UTF-8"),
+        (b"[" * 100000, "tokenizer_config.json: nested too deeply"),
+        (changed_config(x={"content": "a"}), "'x' is not a token id"),
+        (changed_config(**{"-5": {"content": "a"}}), "'-5' is not a token id"),
+        (changed_config(**{str(10**22): {"content": "a"}}), f"'{10**22}' is not a token id"),
+        (changed_config(**{"9" * 9999: {"content": "a"}}), "'9{37}...' is not a token id"),
+        (changed_config(**{"4_2": {"content": "a"}}), "'4_2' is not a token id"),
+        (changed_config(**{"05": {"content": "a"}}), "'05' is not a token id"),
         (changed_config(**{"800": {}}), "cannot be read"),
         (changed_config(**{"900": {"content": "<gap>"}}), "gives id 900 to '<gap>'"),
         (changed_config(**{"799": {"content": "<other>"}}), "does not fit"),
@@ -122,6 +144,7 @@ def test_broken_resources_are_refused():
         ("frontend/tokenizer.json", other, "not a byte-level"),
         ("frontend/chat_template.jinja", b"\xff", "not UTF-8 at byte 0"),
         ("frontend/generation_config.json", b"", "not JSON"),
+        ("frontend/generation_config.json", b"[" * 100000, "nested too deeply"),
         ("frontend/generation_config.json", b'{"eos_token_id": [800]}', "eos_token_id 800"),
         ("frontend/generation_config.json", b'{"eos_token_id": true}', "eos_token_id True"),
     ):

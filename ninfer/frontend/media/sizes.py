@@ -3,12 +3,12 @@
 The file format is that of Hugging Face image and video processors of the Qwen-VL family.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ninfer.errors import ArtifactError
+from ninfer.json_text import parse_json
 
 # The only normalisation that the vision tower does: from 0..255 to -1..1.
 _MEAN: Final = [0.5, 0.5, 0.5]
@@ -91,10 +91,7 @@ def _integer(values: Mapping[str, Any], member: str, name: str, default: int | N
 
 
 def _object(data: bytes, name: str) -> Mapping[str, Any]:
-    try:
-        values = json.loads(data)
-    except ValueError as error:
-        raise ArtifactError(f"resource {name} is not JSON: {error}") from None
+    values = parse_json(data, f"resource {name}", ArtifactError)
     if not isinstance(values, dict):
         raise ArtifactError(f"resource {name} must hold a JSON object")
     return values
