@@ -182,9 +182,12 @@ def path_of(name: str, text: str) -> Path:
 
 
 def read_text(flag: str, path: Path) -> str:
-    """A text file named by an option. Raises UsageError naming the option and the path."""
+    """A UTF-8 file named by an option, less a byte order mark.
+
+    Raises UsageError naming the option and the path.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UsageError(f"{flag} {path}: {reason}") from error

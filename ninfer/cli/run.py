@@ -48,7 +48,11 @@ def main(argv: Sequence[str]) -> int:
     from ninfer.frontend import SourceRules, parse_conversation
     from ninfer.request import GenerationResult
 
-    conversation = parse_conversation(values, tools, template_options(generation))
+    try:
+        conversation = parse_conversation(values, tools, template_options(generation))
+    except PromptError as error:
+        source = f"--messages {run.messages}: " if run.messages else ""
+        raise PromptError(f"{source}{error}") from None
     with byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
     # Whoever runs the command may read the files anyway.
@@ -69,7 +73,15 @@ def _conversation_values(run: RunOptions) -> tuple[object, object]:
     if run.messages is None:
         return [{"role": "user", "content": run.prompt}], None
     text = read_text("--messages", run.messages)
-    values = parse_json(text, f"--messages {run.messages}", PromptError)
-    if isinstance(values, dict):
-        return values.get("messages"), values.get("tools")
-    return values, None
+    where = f"--messages {run.messages}"
+    values = parse_json(text, where, PromptError)
+    if not isinstance(values, dict):
+        return values, None
+    if "messages" not in values:
+        raise PromptError(f'{where}: the object has no "messages" array')
+    for member in values:
+        if member not in ("messages", "tools"):
+            raise PromptError(
+                f'{where}: member {member!r} is unknown; an object holds "messages" and "tools"'
+            )
+    return values["messages"], values.get("tools")

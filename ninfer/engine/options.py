@@ -190,6 +190,11 @@ def check_generation(options: GenerationOptions) -> None:
         raise UsageError(f"--greedy contradicts --temperature {options.temperature:g}; give one")
     if any(not text for text in (*options.stop, *options.reasoning_stop)):
         raise UsageError("--stop and --reasoning-stop need a text that is not empty")
+    if options.raw_output and options.reasoning_stop:
+        raise UsageError(
+            "--reasoning-stop has no effect with --raw-output, which does not tell thinking from "
+            "the answer; use --stop"
+        )
 
 
 def check_run(options: RunOptions) -> None:

@@ -108,6 +108,10 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
         (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
         (["run", "a.ninfer", "--prompt", "x", "--json-schema", "s"], "--json-schema s: not avail"),
         (["run", "a.ninfer", "--messages", "none.json"], "--messages none.json: No such file"),
+        (
+            ["run", "a.ninfer", "--prompt", "x", "--raw-output", "--reasoning-stop", "s"],
+            "--reasoning-stop has no effect with --raw-output",
+        ),
         (["run", "a.ninfer", "--prompt", "x", "--max-new", "0"], "--max-new 0: must be positive"),
         (["run", "a.ninfer", "--prompt", "x", "--device", "9"], "a.ninfer"),
         (["describe", "none.ninfer"], "none.ninfer"),
@@ -148,6 +152,31 @@ def test_a_bad_message_file_is_one_line(
     assert (status, out) == (1, "")
     assert err.splitlines()[-1].startswith("ninfer: error: ")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"role": "user", "content": "x"}', 'the object has no "messages" array'),
+        (
+            '{"messages": [{"role": "user", "content": "x"}], "tool": []}',
+            "member 'tool' is unknown",
+        ),
+        ('{"messages": [], "messages": []}', "'messages' stands twice"),
+        ('[{"role": "user", "content": NaN}]', "NaN is not JSON"),
+        ('[{"role": "robot", "content": "x"}]', "messages[0].role is 'robot'"),
+        ('\ufeff{"messages": 3}', "messages is 3"),
+    ],
+)
+def test_what_is_wrong_with_a_message_file_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(text, encoding="utf-8")
+    status, out, err = call(capsys, "run", "none.ninfer", "--messages", path, *RUN)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"ninfer: error: --messages {path}: ")
+    assert message in err and err.count("\n") == 1
 
 
 def test_a_prompt_longer_than_the_context(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
