@@ -83,7 +83,7 @@ def _write(
         else:
             source, rows = plan.source_map[entry.name], entry.shape[0] if entry.shape else 1
             for start, stop in encoder.spans(entry):
-                partial.put_rows(entry, start, encoder.block(entry, source, start, stop).value)
+                partial.put_rows(entry, start, encoder.block(entry, source, start, stop))
                 encoder.release()
                 if progress:
                     progress(entry.name, done + entry.bytes * stop // rows, total)

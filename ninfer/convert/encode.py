@@ -5,7 +5,6 @@ copied as they are.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -34,14 +33,6 @@ from ninfer.formats import PackedMatrix, fp8, quantise, to_direct
 from ninfer.formats.packed import Nvfp4Matrix
 from ninfer.formats.registry import numeric_format
 from ninfer.formats.swizzle import swizzle
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Rows of an object from row `start` on, in stored form."""
-
-    start: int
-    value: Tensor | PackedMatrix
 
 
 class Encoder:
@@ -80,7 +71,9 @@ class Encoder:
         else:
             yield from row_spans(*entry.shape)
 
-    def block(self, entry: TensorEntry, source: ObjectSource, start: int, stop: int) -> Block:
+    def block(
+        self, entry: TensorEntry, source: ObjectSource, start: int, stop: int
+    ) -> Tensor | PackedMatrix:
         """Rows start:stop in stored form; `source` must have been checked.
 
         Raises CheckpointError for values that are not finite and FormatError for values that the
@@ -88,16 +81,16 @@ class Encoder:
         """
         match source:
             case Stack():
-                return Block(start, self._stacked(entry, source, start, stop))
+                return self._stacked(entry, source, start, stop)
             case DraftHead():
                 assert self._draft_ids is not None
                 values = self._values(source.head, source.origin, self._draft_ids[start:stop])
-                return Block(start, quantise(values, entry.format, entry.name))
+                return quantise(values, entry.format, entry.name)
             case DraftIds():
                 assert self._draft_ids is not None
-                return Block(0, to_direct(self._draft_ids, entry.format, entry.name))
+                return to_direct(self._draft_ids, entry.format, entry.name)
             case InputDivisor():
-                return Block(0, torch.tensor(input_divisor(self._sources, source)))
+                return torch.tensor(input_divisor(self._sources, source))
 
     def values(self, entry: TensorEntry, source: ObjectSource, start: int, stop: int) -> Tensor:
         """Unquantised values [stop - start, K] that rows of a matrix were encoded from."""

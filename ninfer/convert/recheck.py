@@ -71,7 +71,7 @@ def _check(
 ) -> None:
     if isinstance(stored, Tensor):
         rows = entry.shape[0] if entry.shape else 1
-        wanted = encoder.block(entry, source, 0, rows).value
+        wanted = encoder.block(entry, source, 0, rows)
         assert isinstance(wanted, Tensor)
         same = torch.equal(_words(stored), _words(wanted))
     else:
@@ -98,7 +98,7 @@ def _same_rows(
 ) -> bool:
     stored.validate(entry.name)
     if encoder.copies(entry, source):
-        wanted = encoder.block(entry, source, start, stop).value
+        wanted = encoder.block(entry, source, start, stop)
         assert not isinstance(wanted, Tensor)
         return torch.equal(stored.dequantise(), wanted.dequantise())
     values = encoder.values(entry, source, start, stop).to(torch.float32)
