@@ -5,8 +5,11 @@ from collections.abc import Sequence as Items
 import numpy as np
 import pytest
 import torch
-from hf_vision import END, IMAGE, START, VIDEO, our_config, our_weights, reference_model
+from hf_model import ROPE, TEXT
+from hf_vision import END, IMAGE, START, VIDEO, VISION, our_config, our_weights, reference_model
 
+from ninfer.errors import ConfigError
+from ninfer.models.config import model_config_from_fields
 from ninfer.models.qwen3_6 import decode, encode_media, logits
 from ninfer.request import MediaRun
 from ninfer.runtime import RuntimeConfig, pages_for
@@ -149,3 +152,17 @@ def test_generated_tokens_go_on_from_the_positions_of_the_prompt(
     prompt = Prompt(5, MIXES[mix])
     ours = harness.ours(prompt, 50, prompt_length=len(prompt.tokens) - 5)
     assert (ours - harness.expected(prompt)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_heads": 5}, "vision hidden_size 96 does not fit num_heads times 4"),
+        ({"num_heads": 16}, "vision hidden_size 96 does not fit num_heads times 4"),
+        ({"num_position_embeddings": 63}, "vision num_position_embeddings 63 does not fit"),
+    ],
+)
+def test_sizes_that_the_tower_cannot_run_are_refused(change: dict[str, int], message: str) -> None:
+    fields = {"text_config": {**TEXT, "rope_parameters": ROPE}}
+    with pytest.raises(ConfigError, match=message):
+        model_config_from_fields({**fields, "vision_config": {**VISION, **change}})
