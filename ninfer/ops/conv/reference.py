@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ninfer.ops.exact import pointwise
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import RaggedRows
 
@@ -26,4 +27,4 @@ def _convolve(window: Tensor, taps: Tensor, count: int) -> Tensor:
     total = window[:count] * taps[0]
     for j in range(1, taps.shape[0]):
         total.addcmul_(window[j : j + count], taps[j])
-    return functional.silu(total)
+    return pointwise(functional.silu, total)

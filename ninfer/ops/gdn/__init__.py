@@ -35,8 +35,9 @@ def gated_delta_rule(
 
     The error term reads the decayed state (Gated Delta Networks, Yang et al. 2024). V head j
     reads q and k of head j // (Hv / Hk); q and k come L2-normalised. Effect: the state slots of
-    sequences with rows hold S after their last row. Sequences of 64 rows or more may be computed
-    in chunks of 64 counted from their first row in the call; the algebra is the same.
+    sequences with rows hold S after their last row. Rows that fill a chunk of 64, counted from
+    the start of their sequence, are computed together, all others one by one, so that a cut on the
+    grid changes no bit; the algebra is the same.
     Shapes: q, k [T, Hk, Dk], v [T, Hv, Dv] of one type, g <= 0 and beta [T, Hv] float32,
     state [S, Hv, Dv, Dk] float32 (these three float64 for float64 q) -> [T, Hv, Dv] in the type
     of q. Raises ValueError for shapes or types that disagree and when Hk does not divide Hv.

@@ -1,15 +1,18 @@
 """Gated DeltaNet in plain torch: a token-by-token recurrence and an equal chunked form."""
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ninfer.ops.exact import pointwise
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import RaggedRows
 
 CHUNK: Final = 64
+_Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 # Chunks whose inner products are held at once.
 _CHUNK_GROUP: Final = 8
 
@@ -17,8 +20,8 @@ _CHUNK_GROUP: Final = 8
 def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """See the contract."""
     dtype = wide(a)
-    step = functional.softplus(a.to(dtype) + dt_bias.to(dtype))
-    return -torch.exp(a_log.to(dtype)) * step, torch.sigmoid(b.to(dtype))
+    step = pointwise(functional.softplus, a.to(dtype) + dt_bias.to(dtype))
+    return -torch.exp(a_log.to(dtype)) * step, pointwise(torch.sigmoid, b.to(dtype))
 
 
 def gated_delta_rule(
@@ -27,13 +30,24 @@ def gated_delta_rule(
     """See the contract."""
     out = v.new_empty(v.shape)
     slots: list[int] = rows.state_slots.tolist()
-    for slot, (start, stop) in zip(slots, rows.spans(), strict=True):
-        border = start + (stop - start) // CHUNK * CHUNK
-        for form, begin, end in ((chunked, start, border), (recurrent, border, stop)):
-            if begin < end:
-                part = slice(begin, end)
-                out[part] = form(q[part], k[part], v[part], g[part], beta[part], state[slot])
+    lengths: list[int] = rows.kv_lengths.tolist()
+    for slot, length, (start, stop) in zip(slots, lengths, rows.spans(), strict=True):
+        for form, begin, end in _grid(start, stop, length - (stop - start)):
+            part = slice(begin, end)
+            out[part] = form(q[part], k[part], v[part], g[part], beta[part], state[slot])
     return out
+
+
+def _grid(start: int, stop: int, position: int) -> Iterator[tuple[_Form, int, int]]:
+    """Pieces of rows start..stop - 1, of which the first stands at `position` of its sequence.
+
+    Whole chunks lie on multiples of 64 of the sequence; what stands before and behind them goes
+    row by row. So the result does not depend on where a prompt was cut.
+    """
+    first = min(start + -position % CHUNK, stop)
+    last = first + (stop - first) // CHUNK * CHUNK
+    pieces = ((recurrent, start, first), (chunked, first, last), (recurrent, last, stop))
+    return (piece for piece in pieces if piece[1] < piece[2])
 
 
 def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
@@ -46,7 +60,7 @@ def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: 
     q = _spread(q, heads, matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
     k = _spread(k, heads, matrix.dtype).unsqueeze(2)
     v = v.to(matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dv]
-    decay, beta = g.exp()[..., None, None], beta[..., None, None]
+    decay, beta = pointwise(torch.exp, g)[..., None, None], beta[..., None, None]
     across = matrix.transpose(1, 2)
     out = torch.empty_like(v)
     for t in range(v.shape[0]):
@@ -115,8 +129,9 @@ def _decays(g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # Above the diagonal exp() may overflow: those entries are replaced before it is taken.
     later = torch.ones(CHUNK, CHUNK, dtype=torch.bool, device=g.device).triu(1)
     ratio = (total - total.transpose(2, 3)).to(g.dtype).masked_fill_(later, float("-inf")).exp_()
-    last = total[:, :, -1:]
-    return ratio, total.to(g.dtype).exp(), (last - total).to(g.dtype).exp(), last.to(g.dtype).exp()
+    rise = total.to(g.dtype).exp()
+    fall = (total[:, :, -1:] - total).to(g.dtype).exp()
+    return ratio, rise, fall, rise[:, :, -1:]
 
 
 def _fold(x: Tensor) -> Tensor:

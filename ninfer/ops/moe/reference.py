@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ninfer.ops.exact import pointwise, product
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import ExpertWeights, SharedExpert, Weight
 from ninfer.ops.weights import decode_rows
@@ -36,7 +37,7 @@ def sparse_moe(
     total = torch.zeros_like(left)
     for k in range(ids.shape[1]):
         total.addcmul_(factors[:, k], routed[:, k])
-    gate = torch.sigmoid(shared_score.to(dtype))
+    gate = pointwise(torch.sigmoid, shared_score.to(dtype))
     total.addcmul_(gate, _expert(left, shared.gate_up, shared.down, 0))
     return total.to(x.dtype)
 
@@ -45,6 +46,6 @@ def _expert(x: Tensor, gate_up: Weight, down: Weight, index: int) -> Tensor:
     """SwiGLU by expert `index` of matrices that hold experts one after another."""
     dim, inner = x.shape[1], down.shape[1]
     rows = decode_rows(gate_up, index * 2 * inner, (index + 1) * 2 * inner, x.dtype)
-    gate, up = functional.linear(x, rows).chunk(2, dim=-1)
+    gate, up = product(x, rows).chunk(2, dim=-1)
     rows = decode_rows(down, index * dim, (index + 1) * dim, x.dtype)
-    return functional.linear(functional.silu(gate).mul_(up), rows)
+    return product(pointwise(functional.silu, gate).mul_(up), rows)

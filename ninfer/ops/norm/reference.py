@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ninfer.ops.exact import pointwise
 from ninfer.ops.precision import wide
 
 
@@ -16,7 +17,7 @@ def gated_rmsnorm(x: Tensor, gate: Tensor, weight: Tensor, *, eps: float) -> Ten
     """See the contract."""
     dtype = wide(x)
     normed = _rms(x.to(dtype), weight, eps, unit_offset=False)
-    return normed.mul_(functional.silu(gate.to(dtype))).to(x.dtype)
+    return normed.mul_(pointwise(functional.silu, gate.to(dtype))).to(x.dtype)
 
 
 def add_rmsnorm(

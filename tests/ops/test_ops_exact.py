@@ -1,0 +1,195 @@
+"""A row's bits depend on that row alone: any count, any neighbours, any cut on the chunk grid."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from ninfer import ops
+from ninfer.formats import quantise
+from ninfer.ops.tensors import ExpertWeights, PagedKV, RaggedRows, SharedExpert
+
+COUNTS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64)
+ROWS = 130
+
+
+def assert_rows_alone(op: Callable[..., Tensor], *inputs: Tensor) -> None:
+    """Every slice of the inputs gives that slice of the whole result, bit for bit."""
+    whole = op(*inputs)
+    for count in COUNTS:
+        for start in (0, 1, 29, ROWS - count):
+            part = slice(start, start + count)
+            got = op(*(value[part].clone() for value in inputs))
+            assert torch.equal(got, whole[part]), (count, start)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [64, 100, 384])
+@pytest.mark.parametrize("rows", [1, 2, 3, 6, 48, 257, 1000])
+def test_linear(rows: int, columns: int, dtype: torch.dtype) -> None:
+    weight = noise(rows, columns)
+    assert_rows_alone(lambda x: ops.linear(x, weight), noise(ROWS, columns).to(dtype))
+
+
+@pytest.mark.parametrize("name", ["Q4G64_F16S", "Q6G64_F16S", "W8G32_F16S", "NVFP4"])
+def test_linear_over_packed_weights(name: str) -> None:
+    weight = quantise(noise(256, 192), name)
+    assert_rows_alone(lambda x: ops.linear(x, weight), noise(ROWS, 192))
+    assert_rows_alone(lambda x: ops.linear_swiglu(x, weight), noise(ROWS, 192))
+    residual = noise(ROWS, 256)
+    assert_rows_alone(lambda x, y: ops.linear_add(x, weight, y), noise(ROWS, 192), residual)
+
+
+@pytest.mark.parametrize("width", [1, 6, 48, 100, 128, 1000])
+def test_elementwise_and_norms(width: int) -> None:
+    weight = noise(width)
+    x, y = noise(ROWS, width), noise(ROWS, width)
+    assert_rows_alone(ops.silu_mul, x, y)
+    assert_rows_alone(ops.sigmoid_mul, x, y)
+    assert_rows_alone(lambda a: ops.l2norm(a, eps=1e-6), x)
+    assert_rows_alone(lambda a: ops.rmsnorm(a, weight, eps=1e-6, unit_offset=True), x)
+    assert_rows_alone(lambda a, b: ops.gated_rmsnorm(a, b, weight, eps=1e-6), x, y)
+    for part in (0, 1):
+        assert_rows_alone(
+            lambda a, b, part=part: ops.add_rmsnorm(a, b, weight, eps=1e-6, unit_offset=True)[part],
+            x,
+            y,
+        )
+
+
+@pytest.mark.parametrize("heads", [1, 3, 6, 48])
+def test_gating(heads: int) -> None:
+    a_log, dt_bias = noise(heads), noise(heads)
+    for part in (0, 1):
+        assert_rows_alone(
+            lambda a, b, part=part: ops.gdn_gating(a, b, a_log, dt_bias)[part],
+            noise(ROWS, heads),
+            noise(ROWS, heads),
+        )
+
+
+def test_rotation() -> None:
+    positions = torch.arange(ROWS).expand(3, -1)
+
+    def rotate(x: Tensor, axes: Tensor) -> Tensor:
+        return ops.mrope(x, axes.t().contiguous(), theta=1e7, rotary_dim=24)
+
+    assert_rows_alone(rotate, noise(ROWS, 3, 40), positions.t().clone())
+
+
+@pytest.mark.parametrize("experts", [5, 32])
+def test_mixture_of_experts(experts: int) -> None:
+    inner, dim = 48, 96
+    routed = ExpertWeights(noise(experts * 2 * inner, dim), noise(experts * dim, inner), experts)
+    shared = SharedExpert(noise(2 * inner, dim), noise(dim, inner))
+
+    def moe(x: Tensor, scores: Tensor) -> Tensor:
+        weights, ids = ops.route_topk(scores[:, :experts].contiguous(), 3)
+        return ops.sparse_moe(x, weights, ids, routed, shared, scores[:, experts:])
+
+    assert_rows_alone(moe, noise(ROWS, dim), noise(ROWS, experts + 1))
+
+
+def cache_of(form: str, heads: int, dim: int, length: int) -> PagedKV:
+    pages = -(-length // 64)
+    groups = (pages, 64, heads, -(-dim // 64))
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[form]
+    scales = [torch.zeros(groups, dtype=torch.float16) if form == "int8" else None for _ in "kv"]
+    words = [torch.zeros((pages, 64, heads, dim), dtype=dtype) for _ in "kv"]
+    cache = PagedKV(form, *words, *scales)
+    ops.write_kv(noise(length, heads, dim), noise(length, heads, dim), cache, torch.arange(length))
+    return cache
+
+
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize(("query_heads", "kv_heads"), [(1, 1), (4, 2), (6, 1), (8, 1), (4, 4)])
+def test_attention(query_heads: int, kv_heads: int, form: str) -> None:
+    """Also across the border of a split, and for a cache that goes on behind the row."""
+    length, dim = 600, 64
+    cache = cache_of(form, kv_heads, dim, length)
+    q = noise(length, query_heads, dim)
+
+    def attend(start: int, stop: int) -> Tensor:
+        table = torch.arange(-(-stop // 64)).unsqueeze(0)
+        rows = RaggedRows(
+            torch.tensor([0, stop - start]), torch.tensor([stop]), table, torch.tensor([0])
+        )
+        return ops.paged_attention(q[start:stop].clone(), cache, rows, scale=0.125)
+
+    whole = attend(0, length)
+    for start in (0, 1, 254, 255, 256, 257, 511, 512, 513, 590):
+        for count in (1, 2, 3, 5, 8, 64):
+            stop = min(start + count, length)
+            assert torch.equal(attend(start, stop), whole[start:stop]), (start, stop)
+
+
+def delta_rule(cuts: list[int], inputs: list[Tensor], heads: tuple[int, int]) -> list[Tensor]:
+    state = torch.zeros(2, heads[1], 32, 32)
+    outputs, start = [], 0
+    for stop in cuts:
+        rows = RaggedRows(
+            torch.tensor([0, stop - start]),
+            torch.tensor([stop]),
+            torch.zeros(1, 1, dtype=torch.int64),
+            torch.tensor([1]),
+        )
+        part = [value[start:stop].clone() for value in inputs]
+        outputs.append(ops.gated_delta_rule(*part, state, rows))
+        start = stop
+    return [torch.cat(outputs), state[1]]
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (1, 3), (2, 4)])
+def test_delta_rule_cut_on_the_grid(heads: tuple[int, int]) -> None:
+    count = 300
+    q, k = (ops.l2norm(noise(count, heads[0], 32), eps=1e-6) for _ in "qk")
+    v = noise(count, heads[1], 32)
+    g, beta = -noise(count, heads[1]).abs(), noise(count, heads[1]).sigmoid()
+    whole = delta_rule([count], [q, k, v, g, beta], heads)
+    for cuts in (
+        [128, 300],
+        [64, 192, 256, 300],
+        [256, 300],
+        [256, 257, 260, 300],
+        [128, 256, 300],
+    ):
+        for got, want in zip(delta_rule(cuts, [q, k, v, g, beta], heads), whole, strict=True):
+            assert torch.equal(got, want), cuts
+
+
+@pytest.mark.parametrize("cuts", [[1], [3, 4], [10, 50, 70], [63, 64]])
+def test_delta_rule_row_by_row_after_the_grid(cuts: list[int]) -> None:
+    """Rows behind the last whole chunk go one by one, however many come in a call."""
+    tail = 40
+    q, k = (ops.l2norm(noise(64 + tail, 1, 32), eps=1e-6) for _ in "qk")
+    v, g = noise(64 + tail, 2, 32), -noise(64 + tail, 2).abs()
+    inputs = [q, k, v, g, noise(64 + tail, 2).sigmoid()]
+    whole = delta_rule([64, 64 + tail], inputs, (1, 2))
+    ends = [64, *(64 + cut for cut in cuts if cut < tail), 64 + tail]
+    for got, want in zip(delta_rule(ends, inputs, (1, 2)), whole, strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("channels", [6, 100, 640])
+def test_convolution(channels: int) -> None:
+    x, weight = noise(ROWS, channels), noise(4, channels)
+    outputs = {}
+    for cuts in ([ROWS], [1, 2, 3, ROWS], [64, ROWS], list(range(1, ROWS + 1))):
+        state, start, parts = torch.zeros(1, 3, channels), 0, []
+        for stop in cuts:
+            rows = RaggedRows(
+                torch.tensor([0, stop - start]),
+                torch.tensor([stop]),
+                torch.zeros(1, 1, dtype=torch.int64),
+                torch.tensor([0]),
+            )
+            parts.append(ops.causal_conv_silu(x[start:stop].clone(), weight, state, rows))
+            start = stop
+        outputs[tuple(cuts)] = torch.cat(parts)
+    first, *others = outputs.values()
+    assert all(torch.equal(first, other) for other in others)
