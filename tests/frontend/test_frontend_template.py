@@ -69,8 +69,8 @@ UNCOMPILED = {
     "deep conditions": "{% if a %}" * 120 + "{% endif %}" * 120,
     "deep lists": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
     "long sum": "{{ 1" + " + 1" * 250 + " }}",
-    "long filter chain": "{{ a" + "|trim" * 2000 + " }}",
-    "long member chain": "{{ a" + ".b" * 2000 + " }}",
+    "long filter chain": "{{ a" + "|trim" * 250 + " }}",
+    "long member chain": "{{ a" + ".b" * 250 + " }}",
 }
 
 # Each pairs two long texts in one step that cannot be interrupted.
