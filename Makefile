@@ -1,5 +1,5 @@
-# The verbs that people and CI call. They need Python 3.11 or newer, make and a C library, and
-# install the rest into .venv.
+# The verbs that people and CI call. They need Python 3.11 or newer and make, and install the rest
+# into .venv.
 SHELL := /bin/sh
 CANDIDATES := python3.11 python3.12 python3.13 python3
 PYTHON ?= $(shell for p in $(CANDIDATES); do \
@@ -26,8 +26,9 @@ help:
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "ninfer needs Python 3.11 or newer and found none;" \
 	  "install one or set PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "$(PYTHON) is too old: ninfer needs Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot be run or is too old: ninfer needs Python 3.11 or newer" >&2; \
+	    exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "$(PYTHON) has no venv module; on Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "creating $(VENV)"
