@@ -1,19 +1,25 @@
 """Arithmetic of the reference ops in which a row's result does not depend on the rows beside it.
 
-Libraries pick another kernel, with another order of sums, for very few rows, and vector code rounds
-exponentials unlike the scalar code that finishes a run. So products never have fewer than MIN_ROWS
-rows or two columns, and pointwise functions run on whole vectors. That a library then keeps one
-order for every row count is checked by tests, on the CPUs that run them.
+Libraries pick another kernel, with another order of sums, for few rows, and vector code rounds
+exponentials unlike the scalar code that finishes a run. So products never have fewer rows than it
+takes on this machine (`least_rows`) or fewer than two columns, and pointwise functions run on
+whole vectors.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-MIN_ROWS: Final = 4
+# Row counts from which a library may keep one order, and matrices [N, K] it is tried on.
+_CANDIDATES: Final = (1, 4, 16, 64)
+_TRIALS: Final = ((2, 64), (3, 384), (48, 384), (257, 128), (1000, 100), (384, 1536), (2048, 384))
+_TRIAL_ROWS: Final = 160
+# Attention's small products, which have no row count of their own.
+_ATTENTION_ROWS: Final = 4
 # Lanes of two of the widest vectors; the last dimension of a pointwise function is a multiple.
 _LANES: Final = 32
 
@@ -25,13 +31,15 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
         return x.new_zeros((0, width))
     if width == 1:
         weight = pad(weight, (0, 0, 0, 1))
-    return torch.mm(with_rows(x), weight.t())[:count, :width]
+    across, least = weight.t(), least_rows() if x.device.type == "cpu" else 1
+    if least:
+        return torch.mm(_filled(x, least), across)[:count, :width]
+    return torch.cat([torch.mm(x[row : row + 1], across) for row in range(count)])[:, :width]
 
 
 def with_rows(x: Tensor) -> Tensor:
-    """x [..., R, K] with rows of zeros behind it, at least MIN_ROWS in all."""
-    missing = MIN_ROWS - x.shape[-2]
-    return pad(x, (0, 0, 0, missing)) if missing > 0 else x
+    """x [..., R, K] with rows of zeros behind it where a batched product would have too few."""
+    return _filled(x, max(least_rows() or _CANDIDATES[-1], _ATTENTION_ROWS))
 
 
 def pointwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -40,3 +48,39 @@ def pointwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     if width % _LANES == 0:
         return function(x)
     return function(pad(x, (0, -width % _LANES)))[..., :width]
+
+
+@cache
+def least_rows() -> int:
+    """The row count from which this machine's library sums every row in one order, whatever their
+    number and place; 0 when none is found, and products must go row by row.
+
+    It depends on the processor: 4 and 16 have been seen. Measured once in a process.
+    """
+    generator = torch.Generator().manual_seed(0)
+    trials = [
+        (
+            torch.randn((_TRIAL_ROWS, columns), generator=generator),
+            torch.randn((rows, columns), generator=generator),
+        )
+        for rows, columns in _TRIALS
+    ]
+    found = (least for least in _CANDIDATES if all(_keeps_order(*t, least) for t in trials))
+    return next(found, 0)
+
+
+def _keeps_order(x: Tensor, weight: Tensor, least: int) -> bool:
+    """Whether any run of `least` rows or more gives the bits that the rows have in the whole."""
+    whole = torch.mm(x, weight.t())
+    counts = {least, least + 1, least + 2, least + 3, 2 * least - 1, 2 * least + 1, 31, 32, 65}
+    return all(
+        torch.equal(torch.mm(x[start : start + count], weight.t()), whole[start : start + count])
+        for count in counts
+        if count >= least
+        for start in (0, 5, _TRIAL_ROWS - count)
+    )
+
+
+def _filled(x: Tensor, least: int) -> Tensor:
+    missing = least - x.shape[-2]
+    return pad(x, (0, 0, 0, missing)) if missing > 0 else x

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.formats import quantise
+from ninfer.ops import exact
 from ninfer.ops.tensors import ExpertWeights, PagedKV, RaggedRows, SharedExpert
 
 COUNTS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64)
@@ -193,3 +194,25 @@ def test_convolution(channels: int) -> None:
         outputs[tuple(cuts)] = torch.cat(parts)
     first, *others = outputs.values()
     assert all(torch.equal(first, other) for other in others)
+
+
+def test_row_by_row_where_the_library_keeps_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor where no row count is safe, products are slow and still exact."""
+    x, weight = noise(ROWS, 96), noise(40, 96)
+    want = ops.linear(x, weight)
+    monkeypatch.setattr(exact, "least_rows", lambda: 0)
+    assert_rows_alone(lambda rows: ops.linear(rows, weight), x)
+    torch.testing.assert_close(ops.linear(x, weight), want)
+
+
+def test_the_trial_sees_an_order_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library whose sums depend on the row count is found out up to where it stops."""
+    mm = torch.mm
+
+    def fickle(x: Tensor, y: Tensor) -> Tensor:
+        return mm(x, y) + (1e-3 if x.shape[0] < 16 else 0.0)
+
+    monkeypatch.setattr(torch, "mm", fickle)
+    assert exact.least_rows.__wrapped__() == 16
+    monkeypatch.setattr(torch, "mm", lambda x, y: mm(x, y) + 1e-3 * x.shape[0])
+    assert exact.least_rows.__wrapped__() == 0
