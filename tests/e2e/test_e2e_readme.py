@@ -32,8 +32,7 @@ def readme_commands() -> list[str]:
 def run_here(command: str) -> bool:
     """False for the commands that ELSEWHERE lists."""
     return not any(
-        command == other or command.startswith((f"{other} ", f"{other}'"))
-        for other in ELSEWHERE
+        command == other or command.startswith((f"{other} ", f"{other}'")) for other in ELSEWHERE
     )
 
 

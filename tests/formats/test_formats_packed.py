@@ -207,7 +207,7 @@ def group_bound(source: torch.Tensor, name: str) -> torch.Tensor:
     return amax * (0.5 / entry.qmax + 2.0**-10) + (entry.qmax + 1) * 2.0**-25
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(GROUPED),
     rows=st.integers(1, 4),
@@ -224,7 +224,7 @@ def test_grouped_error_bound(name, rows, width, exponent, seed):
     assert bool((error <= group_bound(source, name)).all())
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(exponent=st.integers(-100, 100), seed=st.integers(0, 2**31))
 def test_float_error_bounds(exponent, seed):
     generator = torch.Generator().manual_seed(seed)
