@@ -37,7 +37,9 @@ def test_synthesise_describe_and_run(installed: Path, program, tmp_path: Path):
     program(
         ninfer, "synth", "--like", "qwen3.6-27b", "--scale", "tiny", "-o", "t.ninfer", cwd=tmp_path
     )
-    assert "text/token_embedding" in program(ninfer, "describe", "t.ninfer", cwd=tmp_path)
+    assert "text/token_embedding" in program(
+        ninfer, "describe", "t.ninfer", "--objects", cwd=tmp_path
+    )
     command = (ninfer, "run", "t.ninfer", "--prompt", "Hello", "--max-new", "16", "--no-thinking")
     first = program(*command, "--seed", "1", cwd=tmp_path)
     assert first
