@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ninfer.models.config import ModelConfig
-from ninfer.ops.tensors import PagedKV, RaggedRows
+from ninfer.ops.tensors import ConvState, DeltaState, PagedKV, RaggedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,21 @@ class ForwardBatch:
 class GdnState:
     """State slots of one Gated DeltaNet layer; slot s belongs to at most one sequence."""
 
-    conv: Tensor  # [S, conv_width - 1, channels] last inputs of the convolution, oldest first
-    recurrent: Tensor  # [S, value_heads, value_dim, key_dim] float32
+    conv: ConvState
+    delta: DeltaState
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Per-layer caches by layer index; the runtime owns them, a forward pass updates them."""
+    """Per-layer caches by layer index; the runtime owns them, a forward pass updates them.
+
+    A pass over held rows reads `pending` and leaves it: whoever accepts rows sets it, once for all
+    layers, whose states share this tensor.
+    """
 
     attention: dict[int, PagedKV]
     gdn: dict[int, GdnState]
+    pending: Tensor  # [S] int64, accepted rows in the window of each state slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,20 @@ class StateCacheSpec:
     """Bytes of a recurrent layer: fixed per sequence."""
 
     layers: int
-    conv_shape: tuple[int, int]
-    recurrent_shape: tuple[int, int, int]
+    conv_shape: tuple[int, int]  # rows, channels
+    recurrent_shape: tuple[int, int, int]  # value heads, value dim, key dim
+    key_heads: int
 
-    def bytes_per_slot(self, conv_bytes: int = 2) -> int:
-        """Bytes of one sequence's state over all layers; the recurrent part is float32."""
-        conv = self.conv_shape[0] * self.conv_shape[1] * conv_bytes
-        heads, rows, columns = self.recurrent_shape
-        return self.layers * (conv + heads * rows * columns * 4)
+    def bytes_per_slot(self, activation_bytes: int = 2, window: int = 1) -> int:
+        """Bytes of one sequence's state over all layers, with a window of so many rows.
+
+        Convolution inputs, keys and values are activations; the matrix and the gates are float32.
+        """
+        heads, value_dim, key_dim = self.recurrent_shape
+        inputs = (self.conv_shape[0] + window) * self.conv_shape[1]
+        activations = inputs + window * (self.key_heads * key_dim + heads * value_dim)
+        floats = heads * value_dim * key_dim + window * 2 * heads
+        return self.layers * (activations * activation_bytes + floats * 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +98,6 @@ def cache_spec(config: ModelConfig) -> CacheSpec:
             len(text.gdn_layers),
             (gdn.conv_width - 1, gdn.conv_channels),
             (gdn.value_heads, gdn.value_dim, gdn.key_dim),
+            gdn.key_heads,
         ),
     )

@@ -25,6 +25,8 @@ from ninfer.ops.sampling.uniform import Purpose, uniform, uniform_bits
 from ninfer.ops.selector import edge_scores, indexed_argmax, indexed_top, tempered_softmax
 from ninfer.ops.tensors import (
     Candidates,
+    ConvState,
+    DeltaState,
     ExpertWeights,
     PagedKV,
     RaggedRows,
@@ -41,6 +43,8 @@ from ninfer.ops.vision import (
 
 __all__ = [
     "Candidates",
+    "ConvState",
+    "DeltaState",
     "ExpertWeights",
     "PagedKV",
     "Purpose",

@@ -76,7 +76,11 @@ class Inputs:
         return torch.randperm(count, generator=self._generator).to(self.device)
 
     def ragged(
-        self, new: Sequence[int], cached: Sequence[int] | None = None, page_size: int = 64
+        self,
+        new: Sequence[int],
+        cached: Sequence[int] | None = None,
+        page_size: int = 64,
+        held: Sequence[bool] | None = None,
     ) -> RaggedRows:
         """Sequences with `new` rows after `cached` ones, on shuffled pages and state slots.
 
@@ -96,7 +100,14 @@ class Inputs:
             kv_lengths=torch.tensor(lengths, dtype=torch.int64, device=self.device),
             page_table=table.to(self.device),
             state_slots=self.shuffled(len(new) + 1)[: len(new)],
+            held=None if held is None else torch.tensor(held, device=self.device),
         )
+
+    def pending(self, rows: RaggedRows, counts: Sequence[int]) -> Tensor:
+        """[S] pending rows: `counts` in the slots of `rows`, and some in the slot of no one."""
+        pending = torch.full((len(counts) + 1,), max(counts, default=0), device=self.device)
+        pending[rows.state_slots] = torch.tensor(counts, dtype=torch.int64, device=self.device)
+        return pending
 
     def cache(self, form: str, pages: int, heads: int, dim: int, page_size: int = 64) -> PagedKV:
         """Pages full of random keys and values in one KV format."""

@@ -4,12 +4,16 @@ A wrong call is a bug of the caller inside the package, so each check raises Val
 op, the argument and what was seen. Values on a device are never read: that would stall it.
 """
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from ninfer.ops.tensors import PagedKV, RaggedRows, Weight
 
 _FLOATS = frozenset((torch.bfloat16, torch.float16, torch.float32, torch.float64))
+# Held rows go one by one, so a window must not be able to fill a chunk of the delta rule.
+MAX_WINDOW: Final = 63
 
 
 def wrong(op: str, argument: str, seen: object, wanted: str) -> ValueError:
@@ -72,6 +76,10 @@ def ragged(op: str, rows: RaggedRows, like: Tensor) -> None:
     indices(op, "rows.offsets", rows.offsets, (sequences + 1,), like)
     indices(op, "rows.kv_lengths", rows.kv_lengths, (sequences,), like)
     indices(op, "rows.state_slots", rows.state_slots, (sequences,), like)
+    if rows.held is not None:
+        if rows.held.dtype is not torch.bool:
+            raise wrong(op, "rows.held", rows.held.dtype, "bool")
+        shaped(op, "rows.held", rows.held, (sequences,), like)
     if rows.page_table.ndim != 2:
         raise wrong(op, "rows.page_table", f"of {rows.page_table.ndim} dims", "of 2 dims")
     indices(op, "rows.page_table", rows.page_table, (sequences, rows.page_table.shape[1]), like)
@@ -87,6 +95,18 @@ def state(op: str, argument: str, x: Tensor, tail: tuple[int, ...], source: Tens
     if not x.is_contiguous():
         raise wrong(op, argument, f"of strides {x.stride()}", "contiguous")
     apart(op, argument, x, source)
+
+
+def window(
+    op: str, argument: str, x: Tensor, of: Tensor, tail: tuple[int, ...], source: Tensor
+) -> None:
+    """A state [S, H, *tail] of as many slots as `of`, for windows of H <= 63 rows."""
+    rows = x.shape[1] if x.ndim > 1 else 0
+    state(op, argument, x, (rows, *tail), source)
+    if x.shape[0] != of.shape[0]:
+        raise wrong(op, argument, f"of {x.shape[0]} slots", f"of {of.shape[0]} slots")
+    if rows > MAX_WINDOW:
+        raise wrong(op, argument, f"of {rows} rows", f"of at most {MAX_WINDOW} rows")
 
 
 def apart(op: str, argument: str, x: Tensor, source: Tensor) -> None:

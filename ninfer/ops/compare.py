@@ -68,14 +68,21 @@ def _inputs(name: str, after: Any, before: Any) -> list[str]:
     return [f"{path}: not as it must be" for (path, x), (_, y) in pairs if not _same_bits(x, y)]
 
 
-def _state(
-    name: str, after: Tensor, before: Tensor, expected: Tensor, expected_before: Tensor
-) -> list[str]:
-    touched = (expected != expected_before).flatten(1).any(1)  # [S]
+def _state(name: str, after: Any, before: Any, expected: Any, expected_before: Any) -> list[str]:
+    parts = (_tensors(name, value) for value in (after, before, expected, expected_before))
+    return [
+        f"{path}: {problem}"
+        for (path, x), (_, y), (_, z), (_, w) in zip(*parts, strict=True)
+        if (problem := _slots(x, y, z, w)) is not None
+    ]
+
+
+def _slots(after: Tensor, before: Tensor, expected: Tensor, old: Tensor) -> str | None:
+    """What is wrong with state slots, of which `expected` says which ones change from `old`."""
+    touched = (expected != old).unsqueeze(-1).flatten(1).any(1)  # [S]
     if not _same_bits(after[~touched], before[~touched]):
-        return [f"{name}: a slot that the op does not own has changed"]
-    problem = _differs(after[touched], expected[touched])
-    return [f"{name}: {problem}"] if problem else []
+        return "a slot that the op does not own has changed"
+    return _differs(after[touched], expected[touched])
 
 
 def _differs(actual: Tensor, expected: Tensor) -> str | None:

@@ -1,4 +1,4 @@
-"""Views that ops take and give: weights of any stored form, paged KV, ragged rows, experts."""
+"""Views that ops take and give: weights of any stored form, ragged rows, caches, experts."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +24,7 @@ class RaggedRows:
     kv_lengths: Tensor  # [B] int64, cached tokens per sequence with the new rows included
     page_table: Tensor  # [B, P] int64, page index of each 64-token page of a sequence
     state_slots: Tensor  # [B] int64, state slot of each sequence, all different
+    held: Tensor | None = None  # [B] bool, sequences whose rows are not committed; None: no one's
 
     def spans(self) -> list[tuple[int, int]]:
         """Row range (start, stop) of each sequence on the host; waits for the device."""
@@ -48,6 +49,38 @@ class PagedKV:
     @property
     def page_size(self) -> int:
         """Tokens in a page."""
+        return self.keys.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvState:
+    """State slots of one convolution: committed inputs, and a window of rows not yet committed.
+
+    A call first commits the first `pending[s]` rows of a slot's window. The rows of a held sequence
+    then go to its window, from row 0 on, and the committed inputs stay where they are; all others
+    are committed. Ops only read `pending`: the owner sets it to the number of rows that it accepts,
+    once for all layers. H = 0 is a state that cannot hold.
+    """
+
+    inputs: Tensor  # [S, W - 1, C] last committed inputs, oldest first
+    window: Tensor  # [S, H, C] inputs of held rows
+    pending: Tensor  # [S] int64 in 0..H
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaState:
+    """State slots of one gated delta rule; window and `pending` as in `ConvState`."""
+
+    matrix: Tensor  # [S, Hv, Dv, Dk] float32, committed
+    keys: Tensor  # [S, H, Hk, Dk] of held rows, as are the next three
+    values: Tensor  # [S, H, Hv, Dv]
+    decays: Tensor  # [S, H, Hv] float32, logarithms
+    betas: Tensor  # [S, H, Hv] float32
+    pending: Tensor  # [S] int64 in 0..H
+
+    @property
+    def window(self) -> int:
+        """Rows that a slot's window can hold."""
         return self.keys.shape[1]
 
 

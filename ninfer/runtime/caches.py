@@ -4,28 +4,46 @@ import torch
 
 from ninfer.formats.kv import kv_format, word_dtype
 from ninfer.models.config import ModelConfig
-from ninfer.models.forward_batch import Caches, GdnState, cache_spec
-from ninfer.ops.tensors import PagedKV
+from ninfer.models.forward_batch import Caches, GdnState, StateCacheSpec, cache_spec
+from ninfer.ops.tensors import ConvState, DeltaState, PagedKV
 from ninfer.runtime.config import PAGE_SIZE, RuntimeConfig
 
 
 def allocate_caches(config: ModelConfig, runtime: RuntimeConfig) -> Caches:
     """Zeroed caches for all layers; they live as long as the runtime."""
     text, spec = config.text, cache_spec(config)
-    conv = (runtime.state_slots, *spec.state.conv_shape)
-    recurrent = (runtime.state_slots, *spec.state.recurrent_shape)
+    pending = torch.zeros(runtime.state_slots, dtype=torch.int64, device=runtime.device)
     return Caches(
         attention={
             layer: _pages(runtime, spec.kv.heads, spec.kv.head_dim)
             for layer in text.attention_layers
         },
-        gdn={
-            layer: GdnState(
-                torch.zeros(conv, dtype=runtime.dtype, device=runtime.device),
-                torch.zeros(recurrent, dtype=torch.float32, device=runtime.device),
-            )
-            for layer in text.gdn_layers
-        },
+        gdn={layer: _state(runtime, spec.state, pending) for layer in text.gdn_layers},
+        pending=pending,
+    )
+
+
+def _state(runtime: RuntimeConfig, spec: StateCacheSpec, pending: torch.Tensor) -> GdnState:
+    slots, window = runtime.state_slots, runtime.window
+    heads, value_dim, key_dim = spec.recurrent_shape
+
+    def zeros(*shape: int, dtype: torch.dtype = runtime.dtype) -> torch.Tensor:
+        return torch.zeros((slots, *shape), dtype=dtype, device=runtime.device)
+
+    return GdnState(
+        conv=ConvState(
+            inputs=zeros(*spec.conv_shape),
+            window=zeros(window, spec.conv_shape[1]),
+            pending=pending,
+        ),
+        delta=DeltaState(
+            matrix=zeros(*spec.recurrent_shape, dtype=torch.float32),
+            keys=zeros(window, spec.key_heads, key_dim),
+            values=zeros(window, heads, value_dim),
+            decays=zeros(window, heads, dtype=torch.float32),
+            betas=zeros(window, heads, dtype=torch.float32),
+            pending=pending,
+        ),
     )
 
 

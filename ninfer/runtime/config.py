@@ -18,8 +18,10 @@ class RuntimeConfig:
     kv_format: str  # entry of ninfer.formats.kv
     max_context: int  # tokens one sequence may hold
     pages: int  # KV pages of PAGE_SIZE tokens
-    state_slots: int
-    prefill_chunk: int  # tokens of one prefill pass
+    state_slots: int  # sequences that run at once
+    prefill_chunk: int  # prompt tokens of one pass, a multiple of PAGE_SIZE
+    window: int = 1  # rows of a decode piece: the anchor and its drafts
+    max_pending: int = 16  # sequences that may wait for a place
 
 
 def pages_for(tokens: int) -> int:

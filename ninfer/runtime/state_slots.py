@@ -28,8 +28,9 @@ class StateSlotPool:
             )
         slot = self._free.pop()
         for state in self._caches.gdn.values():
-            state.conv[slot].zero_()
-            state.recurrent[slot].zero_()
+            state.conv.inputs[slot].zero_()
+            state.delta.matrix[slot].zero_()
+        self._caches.pending[slot] = 0
         return slot
 
     def free(self, slot: int) -> None:

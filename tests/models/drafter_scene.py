@@ -15,12 +15,12 @@ from ninfer.models.config import (
     MoeSizes,
     TextConfig,
 )
-from ninfer.models.forward_batch import KvCacheSpec
+from ninfer.models.forward_batch import GdnState, KvCacheSpec, StateCacheSpec
 from ninfer.models.inventory import TensorSpec
 from ninfer.models.qwen3_6 import recipe_for
 from ninfer.models.qwen3_6.inventory import inventory
 from ninfer.models.qwen3_6.recipe import Recipe
-from ninfer.ops import PagedKV, RaggedRows
+from ninfer.ops import ConvState, DeltaState, PagedKV, RaggedRows
 
 HIDDEN, VOCABULARY, ADDRESSABLE, PAGE = 32, 90, 80, 4
 
@@ -100,6 +100,31 @@ def empty_caches(spec: KvCacheSpec, pages: int, form: str = "fp32") -> list[Page
         PagedKV(form, *(torch.full(shape, torch.nan, dtype=words) for _ in range(2)))
         for _ in range(spec.layers)
     ]
+
+
+def empty_states(spec: StateCacheSpec) -> tuple[dict[int, GdnState], Tensor]:
+    """Empty states of layers 0, 1, ... for one sequence in float64, and their pending rows."""
+    heads, value_dim, key_dim = spec.recurrent_shape
+    pending = torch.zeros(1, dtype=torch.int64)
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(1, *shape, dtype=torch.float64)
+
+    states = {
+        layer: GdnState(
+            ConvState(zeros(*spec.conv_shape), zeros(0, spec.conv_shape[1]), pending),
+            DeltaState(
+                zeros(*spec.recurrent_shape),
+                zeros(0, spec.key_heads, key_dim),
+                zeros(0, heads, value_dim),
+                zeros(0, heads),
+                zeros(0, heads),
+                pending,
+            ),
+        )
+        for layer in range(spec.layers)
+    }
+    return states, pending
 
 
 @dataclass

@@ -5,12 +5,20 @@ from dataclasses import replace
 import drafter_formulas as formulas
 import pytest
 import torch
-from drafter_scene import HIDDEN, Objects, Pages, empty_caches, recipe_of, small_config
+from drafter_scene import (
+    HIDDEN,
+    Objects,
+    Pages,
+    empty_caches,
+    empty_states,
+    recipe_of,
+    small_config,
+)
 from torch import Tensor
 
 from ninfer.formats import quantise
 from ninfer.models.config import Dflash2Config, DflashConfig
-from ninfer.models.forward_batch import Caches, ForwardBatch, GdnState, cache_spec
+from ninfer.models.forward_batch import Caches, ForwardBatch, cache_spec
 from ninfer.models.qwen3_6 import bind_text, decode
 from ninfer.models.qwen3_6.block_drafter import (
     ContextRows,
@@ -184,14 +192,8 @@ def test_taps_of_the_decoder_are_the_features(drafter: Drafter) -> None:
 
     def states(layers: int, taps: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         spec = cache_spec(model)
-        state = (
-            torch.zeros(1, *spec.state.conv_shape, dtype=torch.float64),
-            torch.zeros(1, *spec.state.recurrent_shape, dtype=torch.float64),
-        )
-        caches = Caches(
-            {3: empty_caches(spec.kv, drafter.pages.count)[0]},
-            {layer: GdnState(state[0].clone(), state[1].clone()) for layer in range(3)},
-        )
+        attention = {3: empty_caches(spec.kv, drafter.pages.count)[0]}
+        caches = Caches(attention, *empty_states(spec.state))
         cut = replace(weights, layers=weights.layers[:layers])
         return decode(cut, model.text, batch, caches, dtype=torch.float64, taps=taps)
 

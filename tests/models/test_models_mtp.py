@@ -6,10 +6,19 @@ import drafter_formulas as formulas
 import numpy as np
 import pytest
 import torch
-from drafter_scene import ADDRESSABLE, HIDDEN, Objects, Pages, empty_caches, recipe_of, small_config
+from drafter_scene import (
+    ADDRESSABLE,
+    HIDDEN,
+    Objects,
+    Pages,
+    empty_caches,
+    empty_states,
+    recipe_of,
+    small_config,
+)
 from torch import Tensor
 
-from ninfer.models.forward_batch import Caches, ForwardBatch, GdnState, MediaRows, cache_spec
+from ninfer.models.forward_batch import Caches, ForwardBatch, MediaRows, cache_spec
 from ninfer.models.qwen3_6 import TextWeights, bind_text, decode
 from ninfer.models.qwen3_6.inventory import inventory
 from ninfer.models.qwen3_6.mtp import bind_mtp, mtp_cache_spec, mtp_forward, shifted_batch
@@ -122,14 +131,8 @@ def target_states(drafter: Drafter, batch: ForwardBatch) -> Tensor:
     config = drafter.config
     spec = cache_spec(config)
     weights = bind_text(drafter.objects, config, recipe_of(config))
-    state = GdnState(
-        torch.zeros(1, *spec.state.conv_shape, dtype=torch.float64),
-        torch.zeros(1, *spec.state.recurrent_shape, dtype=torch.float64),
-    )
-    caches = Caches(
-        dict(zip(config.text.attention_layers, empty_caches(spec.kv, 99), strict=True)),
-        {layer: GdnState(state.conv.clone(), state.recurrent.clone()) for layer in range(3)},
-    )
+    attention = dict(zip(config.text.attention_layers, empty_caches(spec.kv, 99), strict=True))
+    caches = Caches(attention, *empty_states(spec.state))
     hidden, _ = decode(weights, config.text, batch, caches, dtype=torch.float64)
     return hidden
 

@@ -90,21 +90,50 @@ def test_changed_input_is_found(faulty):
 
 def test_forgotten_state_is_found(faulty):
     def forgetful(x, weight, state, rows):
-        return conv.causal_conv_silu(x, weight, state.clone(), rows)
+        lost = replace(state, inputs=state.inputs.clone())
+        return conv.causal_conv_silu(x, weight, lost, rows)
 
     faulty(forgetful, "causal_conv_silu")
-    assert "state: error norm" in problems("causal_conv_silu", "decode")
+    assert "state.inputs: error norm" in problems("causal_conv_silu", "decode")
 
 
 def test_stray_state_write_is_found(faulty):
     def stray(x, weight, state, rows):
         out = conv.causal_conv_silu(x, weight, state, rows)
-        other = set(range(state.shape[0])) - set(rows.state_slots.tolist())
-        state[other.pop(), 0, 0] += 1e-7
+        other = set(range(state.inputs.shape[0])) - set(rows.state_slots.tolist())
+        state.inputs[other.pop(), 0, 0] += 1e-7
         return out
 
     faulty(stray, "causal_conv_silu")
     assert "a slot that the op does not own" in problems("causal_conv_silu", "decode")
+
+
+def test_held_rows_that_are_lost_or_committed_are_found(faulty):
+    def lost(x, weight, state, rows):
+        return conv.causal_conv_silu(x, weight, replace(state, window=state.window.clone()), rows)
+
+    def committed(x, weight, state, rows):
+        return conv.causal_conv_silu(x, weight, state, replace(rows, held=None))
+
+    faulty(lost, "causal_conv_silu")
+    assert "state.window: error norm" in problems("causal_conv_silu", "held")
+    faulty(committed, "causal_conv_silu")
+    assert "state.inputs: a slot that" in problems("causal_conv_silu", "held_and_not")
+
+
+def test_pending_rows_that_are_forgotten_or_cleared_are_found(faulty):
+    def forgotten(x, weight, state, rows):
+        return conv.causal_conv_silu(x, weight, replace(state, pending=state.pending * 0), rows)
+
+    def cleared(x, weight, state, rows):
+        out = conv.causal_conv_silu(x, weight, state, rows)
+        state.pending[rows.state_slots] = 0
+        return out
+
+    faulty(forgotten, "causal_conv_silu")
+    assert "result: error norm" in problems("causal_conv_silu", "held")
+    faulty(cleared, "causal_conv_silu")
+    assert "state.pending: a slot that" in problems("causal_conv_silu", "held")
 
 
 def test_wrong_cache_word_is_found(faulty):
@@ -167,4 +196,6 @@ def test_wrong_change_of_an_undeclared_state_is_found():
     undeclared = case("causal_conv_silu", "decode")
     build = undeclared.build
     frozen = replace(undeclared, build=lambda inputs: replace(build(inputs), changed=()))
-    assert compare(frozen, torch.float32) == ["causal_conv_silu-decode: state: not as it must be"]
+    assert compare(frozen, torch.float32) == [
+        "causal_conv_silu-decode: state.inputs: not as it must be"
+    ]

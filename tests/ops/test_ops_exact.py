@@ -9,7 +9,14 @@ from torch import Tensor
 from ninfer import ops
 from ninfer.formats import quantise
 from ninfer.ops import exact
-from ninfer.ops.tensors import ExpertWeights, PagedKV, RaggedRows, SharedExpert
+from ninfer.ops.tensors import (
+    ConvState,
+    DeltaState,
+    ExpertWeights,
+    PagedKV,
+    RaggedRows,
+    SharedExpert,
+)
 
 COUNTS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64)
 ROWS = 130
@@ -129,29 +136,54 @@ def test_attention(query_heads: int, kv_heads: int, form: str) -> None:
             assert torch.equal(attend(start, stop), whole[start:stop]), (start, stop)
 
 
+def rows_of(stop: int, count: int, *, held: bool = False) -> RaggedRows:
+    """The `count` rows before position `stop` of one sequence in state slot 1."""
+    return RaggedRows(
+        torch.tensor([0, count]),
+        torch.tensor([stop]),
+        torch.zeros(1, 1, dtype=torch.int64),
+        torch.tensor([1]),
+        torch.tensor([held]),
+    )
+
+
+def empty_delta(heads: tuple[int, int], window: int = 0) -> DeltaState:
+    return DeltaState(
+        torch.zeros(2, heads[1], 32, 32),
+        torch.zeros(2, window, heads[0], 32),
+        torch.zeros(2, window, heads[1], 32),
+        torch.zeros(2, window, heads[1]),
+        torch.zeros(2, window, heads[1]),
+        torch.zeros(2, dtype=torch.int64),
+    )
+
+
+def empty_conv(channels: int, window: int = 0) -> ConvState:
+    pending = torch.zeros(2, dtype=torch.int64)
+    return ConvState(torch.zeros(2, 3, channels), torch.zeros(2, window, channels), pending)
+
+
+def delta_inputs(count: int, heads: tuple[int, int]) -> list[Tensor]:
+    q, k = (ops.l2norm(noise(count, heads[0], 32), eps=1e-6) for _ in "qk")
+    g, beta = -noise(count, heads[1]).abs(), noise(count, heads[1]).sigmoid()
+    return [q, k, noise(count, heads[1], 32), g, beta]
+
+
 def delta_rule(cuts: list[int], inputs: list[Tensor], heads: tuple[int, int]) -> list[Tensor]:
-    state = torch.zeros(2, heads[1], 32, 32)
+    state = empty_delta(heads)
     outputs, start = [], 0
     for stop in cuts:
-        rows = RaggedRows(
-            torch.tensor([0, stop - start]),
-            torch.tensor([stop]),
-            torch.zeros(1, 1, dtype=torch.int64),
-            torch.tensor([1]),
-        )
         part = [value[start:stop].clone() for value in inputs]
-        outputs.append(ops.gated_delta_rule(*part, state, rows))
+        outputs.append(ops.gated_delta_rule(*part, state, rows_of(stop, stop - start)))
         start = stop
-    return [torch.cat(outputs), state[1]]
+    return [torch.cat(outputs), state.matrix[1]]
 
 
 @pytest.mark.parametrize("heads", [(1, 1), (1, 3), (2, 4)])
 def test_delta_rule_cut_on_the_grid(heads: tuple[int, int]) -> None:
     count = 300
-    q, k = (ops.l2norm(noise(count, heads[0], 32), eps=1e-6) for _ in "qk")
-    v = noise(count, heads[1], 32)
-    g, beta = -noise(count, heads[1]).abs(), noise(count, heads[1]).sigmoid()
-    whole = delta_rule([count], [q, k, v, g, beta], heads)
+    inputs = delta_inputs(count, heads)
+    whole = delta_rule([count], inputs, heads)
     for cuts in (
         [128, 300],
         [64, 192, 256, 300],
@@ -159,7 +191,7 @@ def test_delta_rule_cut_on_the_grid(heads: tuple[int, int]) -> None:
         [256, 257, 260, 300],
         [128, 256, 300],
     ):
-        for got, want in zip(delta_rule(cuts, [q, k, v, g, beta], heads), whole, strict=True):
+        for got, want in zip(delta_rule(cuts, inputs, heads), whole, strict=True):
             assert torch.equal(got, want), cuts
 
 
@@ -167,9 +199,7 @@ def test_delta_rule_cut_on_the_grid(heads: tuple[int, int]) -> None:
 def test_delta_rule_row_by_row_after_the_grid(cuts: list[int]) -> None:
     """Rows behind the last whole chunk go one by one, however many come in a call."""
     tail = 40
-    q, k = (ops.l2norm(noise(64 + tail, 1, 32), eps=1e-6) for _ in "qk")
-    v, g = noise(64 + tail, 2, 32), -noise(64 + tail, 2).abs()
-    inputs = [q, k, v, g, noise(64 + tail, 2).sigmoid()]
+    inputs = delta_inputs(64 + tail, (1, 2))
     whole = delta_rule([64, 64 + tail], inputs, (1, 2))
     ends = [64, *(64 + cut for cut in cuts if cut < tail), 64 + tail]
     for got, want in zip(delta_rule(ends, inputs, (1, 2)), whole, strict=True):
@@ -181,19 +211,76 @@ def test_convolution(channels: int) -> None:
     x, weight = noise(ROWS, channels), noise(4, channels)
     outputs = {}
     for cuts in ([ROWS], [1, 2, 3, ROWS], [64, ROWS], list(range(1, ROWS + 1))):
-        state, start, parts = torch.zeros(1, 3, channels), 0, []
+        state, start, parts = empty_conv(channels), 0, []
         for stop in cuts:
-            rows = RaggedRows(
-                torch.tensor([0, stop - start]),
-                torch.tensor([stop]),
-                torch.zeros(1, 1, dtype=torch.int64),
-                torch.tensor([0]),
-            )
+            rows = rows_of(stop, stop - start)
             parts.append(ops.causal_conv_silu(x[start:stop].clone(), weight, state, rows))
             start = stop
         outputs[tuple(cuts)] = torch.cat(parts)
     first, *others = outputs.values()
     assert all(torch.equal(first, other) for other in others)
+
+
+def in_windows(
+    op: Callable[..., Tensor], inputs: list[Tensor], state: ConvState | DeltaState, seed: int
+) -> Tensor:
+    """Outputs of all rows, in windows of random lengths of which a random part is accepted.
+
+    Rejected rows are noise; accepted ones are the rows of `inputs`, so they count once.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    count, start, outputs = inputs[0].shape[0], 0, []
+    while start < count:
+        length = int(torch.randint(1, WINDOW + 1, (1,), generator=generator))
+        accepted = min(int(torch.randint(0, length + 1, (1,), generator=generator)), count - start)
+        held = accepted < length or bool(torch.randint(0, 2, (1,), generator=generator))
+        part = [value[start : start + accepted] for value in inputs]
+        part = [torch.cat((x, torch.randn(length - accepted, *x.shape[1:]))) for x in part]
+        rows = rows_of(BEHIND + start + length, length, held=held)
+        outputs.append(op(*part, state, rows)[:accepted])
+        state.pending[1] = accepted if held else 0
+        start += accepted
+    return torch.cat(outputs)
+
+
+# The longest window, and where the run begins: behind a grid point, so that all goes row by row.
+WINDOW, BEHIND = 6, 64
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("heads", [(1, 1), (2, 6)])
+def test_delta_rule_in_windows(heads: tuple[int, int], seed: int) -> None:
+    """Whatever is held, accepted or rejected: the bits of committing row by row."""
+    inputs = delta_inputs(40, heads)
+    inputs[3][7] = -60.0
+    plain, windowed = empty_delta(heads), empty_delta(heads, WINDOW)
+    one_by_one = [
+        ops.gated_delta_rule(*(x[t : t + 1] for x in inputs), plain, rows_of(BEHIND + t + 1, 1))
+        for t in range(40)
+    ]
+    got = in_windows(ops.gated_delta_rule, inputs, windowed, seed)
+    assert torch.equal(got, torch.cat(one_by_one))
+    settle = [x[:1] for x in delta_inputs(1, heads)]
+    for state in (plain, windowed):
+        ops.gated_delta_rule(*settle, state, rows_of(BEHIND + 41, 1))
+    assert torch.equal(windowed.matrix, plain.matrix)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("channels", [6, 100])
+def test_convolution_in_windows(channels: int, seed: int) -> None:
+    x, weight = noise(40, channels), noise(4, channels)
+    plain, windowed = empty_conv(channels), empty_conv(channels, WINDOW)
+
+    def convolve(rows_in: Tensor, state: ConvState, rows: RaggedRows) -> Tensor:
+        return ops.causal_conv_silu(rows_in, weight, state, rows)
+
+    one_by_one = [convolve(x[t : t + 1], plain, rows_of(BEHIND + t + 1, 1)) for t in range(40)]
+    assert torch.equal(in_windows(convolve, [x], windowed, seed), torch.cat(one_by_one))
+    settle = noise(1, channels)
+    for state in (plain, windowed):
+        convolve(settle, state, rows_of(BEHIND + 41, 1))
+    assert torch.equal(windowed.inputs, plain.inputs)
 
 
 def test_row_by_row_where_the_library_keeps_no_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     torch_recurrent_gated_delta_rule,
 )
 
-from ninfer.ops import RaggedRows, gated_delta_rule, gdn_gating, l2norm
+from ninfer.ops import DeltaState, RaggedRows, gated_delta_rule, gdn_gating, l2norm
 from ninfer.ops.case import Inputs
 from ninfer.ops.gdn.reference import chunked, recurrent
 
@@ -25,6 +25,15 @@ def ragged(new: list[int]) -> RaggedRows:
     rows = Inputs(torch.float32, torch.device("cpu"), seed=2).ragged(new)
     slots = torch.tensor([1, 4, 0, 3, 5])[: len(new)]
     return replace(rows, state_slots=slots)
+
+
+def state_of(matrix: Tensor, parts: Rows, window: int = 0) -> DeltaState:
+    """Committed matrices [S, Hv, Dv, Dk], and windows of NaN for rows like those of `parts`."""
+    windows = (
+        torch.full((matrix.shape[0], window, *part.shape[1:]), torch.nan, dtype=part.dtype)
+        for part in parts[1:]
+    )
+    return DeltaState(matrix, *windows, torch.zeros(matrix.shape[0], dtype=torch.int64))
 
 
 def inputs(
@@ -63,7 +72,7 @@ def test_loops_over_ragged_sequences():
     rows, parts = ragged(new), inputs(sum(new), (2, 4), (5, 3))
     state = torch.randn(6, 4, 3, 5, dtype=FLOAT64)
     want_state = state.clone()
-    got = gated_delta_rule(*parts, state, rows)
+    got = gated_delta_rule(*parts, state_of(state, parts), rows)
     for b, (start, stop) in enumerate(rows.spans()):
         slot = int(rows.state_slots[b])
         want = loops(*(x[start:stop] for x in parts), want_state[slot])
@@ -97,8 +106,9 @@ def test_real_heads_in_float32_follow_float64():
     parts = inputs(130, (2, 6), (128, 128), 0.2)
     state = torch.randn(2, 6, 128, 128, dtype=FLOAT64) * 0.1
     narrow = state.float()
-    want = gated_delta_rule(*parts, state, ragged([130]))
-    got = gated_delta_rule(*(x.float() for x in parts), narrow, ragged([130]))
+    want = gated_delta_rule(*parts, state_of(state, parts), ragged([130]))
+    parts = tuple(x.float() for x in parts)
+    got = gated_delta_rule(*parts, state_of(narrow, parts), ragged([130]))
     assert (got - want).abs().max() < 1e-5
     assert (narrow - state).abs().max() < 1e-4
 
@@ -109,9 +119,10 @@ def test_state_carries_over_a_cut(cut: int):
     whole_state, cut_state = (
         torch.randn(2, 4, 8, 16, dtype=FLOAT64).expand(2, -1, -1, -1, -1).clone()
     )
-    whole = gated_delta_rule(*parts, whole_state, ragged([150]))
-    head = gated_delta_rule(*(x[:cut] for x in parts), cut_state, ragged([cut]))
-    tail = gated_delta_rule(*(x[cut:] for x in parts), cut_state, ragged([150 - cut]))
+    whole = gated_delta_rule(*parts, state_of(whole_state, parts), ragged([150]))
+    state = state_of(cut_state, parts)
+    head = gated_delta_rule(*(x[:cut] for x in parts), state, ragged([cut]))
+    tail = gated_delta_rule(*(x[cut:] for x in parts), state, ragged([150 - cut]))
     assert (torch.cat((head, tail)) - whole).abs().max() < 1e-13
     assert (cut_state - whole_state).abs().max() < 1e-13
 
@@ -119,11 +130,73 @@ def test_state_carries_over_a_cut(cut: int):
 def test_cut_on_the_grid_of_64_changes_no_bit():
     parts = inputs(192, (2, 4), (16, 8), dtype=torch.float32)
     whole_state, cut_state = torch.randn(2, 4, 8, 16).expand(2, -1, -1, -1, -1).clone()
-    whole = gated_delta_rule(*parts, whole_state, ragged([192]))
-    head = gated_delta_rule(*(x[:128] for x in parts), cut_state, ragged([128]))
-    tail = gated_delta_rule(*(x[128:] for x in parts), cut_state, ragged([64]))
+    whole = gated_delta_rule(*parts, state_of(whole_state, parts), ragged([192]))
+    state = state_of(cut_state, parts)
+    head = gated_delta_rule(*(x[:128] for x in parts), state, ragged([128]))
+    tail = gated_delta_rule(*(x[128:] for x in parts), state, ragged([64]))
     assert torch.equal(torch.cat((head, tail)), whole)
     assert torch.equal(cut_state, whole_state)
+
+
+def test_held_rows_stay_in_the_window_until_they_are_accepted():
+    """Of three held rows the first two are accepted; two others follow them."""
+    parts = inputs(5, (2, 4), (5, 3))
+    first, others = (tuple(x[part] for x in parts) for part in (slice(0, 3), slice(3, 5)))
+    matrix = torch.randn(2, 4, 3, 5, dtype=FLOAT64)
+    state = state_of(matrix.clone(), parts, window=4)
+    held = replace(ragged([3]), held=torch.tensor([True]))
+    got = gated_delta_rule(*first, state, held)
+    assert torch.allclose(got, loops(*first, matrix[1].clone()), rtol=0, atol=1e-12)
+    assert torch.equal(state.matrix, matrix)
+    for window, part in zip(windows(state), first[1:], strict=True):
+        assert torch.equal(window[1, :3], part)
+        assert window[1, 3].isnan().all() and window[0].isnan().all()
+    state.pending[1] = 2
+    got = gated_delta_rule(*others, state, replace(held, offsets=torch.tensor([0, 2])))
+    want = matrix[1].clone()
+    loops(*(x[:2] for x in parts), want)
+    assert torch.allclose(state.matrix[1], want, rtol=0, atol=1e-12)
+    assert torch.allclose(got, loops(*others, want), rtol=0, atol=1e-12)
+    for window, part in zip(windows(state), parts[1:], strict=True):
+        assert torch.equal(window[1, :3], torch.cat((part[3:], part[2:3])))
+    assert state.pending.tolist() == [0, 2]
+    assert torch.equal(state.matrix[0], matrix[0])
+
+
+def windows(state: DeltaState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return state.keys, state.values, state.decays, state.betas
+
+
+def test_a_prompt_behind_pending_rows_keeps_to_the_grid():
+    """Two pending rows at 126 and 127, then a whole chunk: the same bits as all committed."""
+    parts = inputs(66, (2, 4), (16, 8), dtype=torch.float32)
+    matrix = torch.randn(2, 4, 8, 16)
+    plain, windowed = (state_of(matrix.clone(), parts, window=2) for _ in range(2))
+    rows = replace(ragged([2]), kv_lengths=torch.tensor([128]))
+    after = replace(ragged([64]), kv_lengths=torch.tensor([192]))
+    gated_delta_rule(*(x[:2] for x in parts), plain, rows)
+    want = gated_delta_rule(*(x[2:] for x in parts), plain, after)
+    gated_delta_rule(*(x[:2] for x in parts), windowed, replace(rows, held=torch.tensor([True])))
+    windowed.pending[1] = 2
+    got = gated_delta_rule(*(x[2:] for x in parts), windowed, after)
+    assert torch.equal(got, want)
+    assert torch.equal(windowed.matrix, plain.matrix)
+
+
+def test_a_sequence_without_rows_keeps_what_it_owes():
+    parts = inputs(0, (1, 2), (4, 4))
+    state = state_of(torch.randn(2, 2, 4, 4, dtype=FLOAT64), parts, window=2)
+    state.pending[:] = 1
+    before = state.matrix.clone()
+    gated_delta_rule(*parts, state, ragged([0]))
+    assert torch.equal(state.matrix, before)
+
+
+def test_more_held_rows_than_the_window_takes_are_refused():
+    parts = inputs(3, (1, 2), (4, 4))
+    state = state_of(torch.randn(2, 2, 4, 4, dtype=FLOAT64), parts, window=2)
+    with pytest.raises(ValueError, match=r"rows.held is true for a sequence of 3 rows, .* most 2"):
+        gated_delta_rule(*parts, state, replace(ragged([3]), held=torch.tensor([True])))
 
 
 @pytest.mark.parametrize("oracle", [torch_recurrent_gated_delta_rule, torch_chunk_gated_delta_rule])
@@ -140,7 +213,7 @@ def test_transformers(oracle):
         initial_state=state[slot].transpose(1, 2).unsqueeze(0).contiguous(),
         output_final_state=True,
     )
-    got = gated_delta_rule(q, k, v, g, beta, state, rows)
+    got = gated_delta_rule(q, k, v, g, beta, state_of(state, (q, k, v, g, beta)), rows)
     assert (got - want[0]).abs().max() < 2e-5
     assert (state[slot].transpose(1, 2) - last[0]).abs().max() < 2e-5
 
@@ -170,5 +243,6 @@ def test_unit_strength_writes_the_value():
     value = torch.randn(1, 1, 4, dtype=FLOAT64)
     one = torch.ones(1, 1, dtype=FLOAT64)
     state = torch.randn(2, 1, 4, 8, dtype=FLOAT64)
-    out = gated_delta_rule(key, key, value, one * 0, one, state, ragged([1]))
+    parts = (key, key, value, one * 0, one)
+    out = gated_delta_rule(*parts, state_of(state, parts), ragged([1]))
     assert torch.allclose(out, value / math.sqrt(8), rtol=1e-13)

@@ -32,7 +32,7 @@ def gdn_mixer(
         value.unflatten(-1, value_shape),
         decay,
         beta,
-        state.recurrent,
+        state.delta,
         batch.rows,
     )  # [T, Hv, Dv]
     gate = parts["z"].unflatten(-1, value_shape)

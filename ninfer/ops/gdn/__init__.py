@@ -8,7 +8,7 @@ from ninfer.ops import checks
 from ninfer.ops.dispatch import Route
 from ninfer.ops.gdn import reference
 from ninfer.ops.precision import wide
-from ninfer.ops.tensors import RaggedRows
+from ninfer.ops.tensors import DeltaState, RaggedRows
 
 _GDN_GATING: Final = Route(reference.gdn_gating)
 _GATED_DELTA_RULE: Final = Route(reference.gated_delta_rule)
@@ -29,18 +29,23 @@ def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Te
 
 
 def gated_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, rows: RaggedRows
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: DeltaState, rows: RaggedRows
 ) -> Tensor:
     """Per row t and V head: S <- exp(g) S; S <- S + beta (v - S k) k^T; o = S q / sqrt(Dk).
 
     The error term reads the decayed state (Gated Delta Networks, Yang et al. 2024). V head j
-    reads q and k of head j // (Hv / Hk); q and k come L2-normalised. Effect: the state slots of
-    sequences with rows hold S after their last row. Rows that fill a chunk of 64, counted from
-    the start of their sequence, are computed together, all others one by one, so that a cut on the
-    grid changes no bit; the algebra is the same.
-    Shapes: q, k [T, Hk, Dk], v [T, Hv, Dv] of one type, g <= 0 and beta [T, Hv] float32,
-    state [S, Hv, Dv, Dk] float32 (these three float64 for float64 q) -> [T, Hv, Dv] in the type
-    of q. Raises ValueError for shapes or types that disagree and when Hk does not divide Hv.
+    reads q and k of head j // (Hv / Hk); q and k come L2-normalised. S starts as the committed
+    matrix of the sequence's state slot, to which the pending rows of its window are applied first.
+    Effect on the state slots of sequences with rows: the matrix is S after the pending rows and the
+    new ones; of a held sequence it is S after the pending rows alone, and the window keeps k, v, g
+    and beta of the new ones from row 0 on. `pending` itself is only read.
+    New rows that fill a chunk of 64, counted from the start of their sequence, are computed
+    together, all others and every row of a window one by one, so that neither a cut on the grid
+    nor holding changes a bit; the algebra is the same.
+    Shapes: q, k [T, Hk, Dk], v [T, Hv, Dv] of one type, g <= 0 and beta [T, Hv] float32; state:
+    matrix [S, Hv, Dv, Dk] float32, windows [S, H, ...] of k, v, g and beta -> [T, Hv, Dv] in the
+    type of q. Everything is float64 for float64 q. Raises ValueError for shapes or types that
+    disagree, when Hk does not divide Hv, for H > 63, and for held sequences of more than H rows.
     """
     op = "gated_delta_rule"
     checks.activation(op, "q", q, 3)
@@ -50,11 +55,30 @@ def gated_delta_rule(
         seen = f"{v.dtype} of shape {tuple(v.shape)}"
         wanted = f"{q.dtype} of shape ({q.shape[0]}, multiple of {q.shape[1]}, Dv)"
         raise checks.wrong(op, "v", seen, wanted)
-    for name, x in (("g", g), ("beta", beta), ("state", state)):
+    for name, x in (("g", g), ("beta", beta)):
         if x.dtype is not wide(q):
             raise checks.wrong(op, name, x.dtype, str(wide(q)))
     checks.shaped(op, "g", g, v.shape[:2], q)
     checks.shaped(op, "beta", beta, v.shape[:2], q)
-    checks.state(op, "state", state, (v.shape[1], v.shape[2], q.shape[2]), v)
+    _check_state(op, state, k, v, g, beta)
     checks.ragged(op, rows, q)
     return _GATED_DELTA_RULE.run(q, k, v, g, beta, state, rows)
+
+
+def _check_state(op: str, state: DeltaState, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> None:
+    if state.matrix.dtype is not wide(k):
+        raise checks.wrong(op, "state.matrix", state.matrix.dtype, str(wide(k)))
+    checks.state(op, "state.matrix", state.matrix, (*v.shape[1:], k.shape[2]), v)
+    windows = (
+        ("state.keys", state.keys, k),
+        ("state.values", state.values, v),
+        ("state.decays", state.decays, g),
+        ("state.betas", state.betas, beta),
+    )
+    for name, part, source in windows:
+        if part.dtype is not source.dtype:
+            raise checks.wrong(op, name, part.dtype, str(source.dtype))
+        checks.window(op, name, part, state.matrix, source.shape[1:], source)
+        if part.shape[1] != state.window:
+            raise checks.wrong(op, name, f"of {part.shape[1]} rows", f"of {state.window} rows")
+    checks.indices(op, "state.pending", state.pending, state.matrix.shape[:1], v)

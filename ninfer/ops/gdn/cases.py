@@ -4,11 +4,15 @@ from functools import partial
 from typing import Final
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.gdn import gated_delta_rule, gdn_gating
 from ninfer.ops.precision import wide
+from ninfer.ops.tensors import DeltaState
+
+Pieces = tuple[tuple[int, int, bool], ...]
 
 
 def _gating(count: int, heads: int, scale: float, inputs: Inputs) -> Call:
@@ -28,19 +32,60 @@ def _rule(
     decay: float,
     inputs: Inputs,
 ) -> Call:
-    count, (shared, own), (key, value) = sum(new), heads, dims
-    state_type = wide(inputs.normal(1))
+    return _windowed(tuple((count, 0, False) for count in new), 0, heads, dims, decay, inputs)
+
+
+def _windowed(
+    pieces: Pieces,
+    window: int,
+    heads: tuple[int, int],
+    dims: tuple[int, int],
+    decay: float,
+    inputs: Inputs,
+) -> Call:
+    """Each piece: new rows, pending rows, whether the new ones are held."""
+    new, pending, held = zip(*pieces, strict=True)
+    slots, state_type = len(new) + 1, wide(inputs.normal(1))
+    shared, key, value = (heads[0], dims[0]), dims[0], dims[1]
+    rows = inputs.ragged(new, pending, held=held if any(held) else None)
+
+    def unit(*shape: int) -> Tensor:
+        return functional.normalize(inputs.normal(*shape), dim=-1)
+
+    def gates(*shape: int) -> tuple[Tensor, Tensor]:
+        g, beta = (inputs.uniform(*shape, heads[1], dtype=state_type) for _ in range(2))
+        return g * -decay, beta
+
+    decays, betas = gates(slots, window)
+    state = DeltaState(
+        matrix=inputs.normal(slots, heads[1], value, key, scale=0.3, dtype=state_type),
+        keys=unit(slots, window, *shared),
+        values=inputs.normal(slots, window, heads[1], value),
+        decays=decays,
+        betas=betas,
+        pending=inputs.pending(rows, pending),
+    )
+    g, beta = gates(sum(new))
     arguments = {
-        "q": functional.normalize(inputs.normal(count, shared, key), dim=-1),
-        "k": functional.normalize(inputs.normal(count, shared, key), dim=-1),
-        "v": inputs.normal(count, own, value),
-        "g": inputs.uniform(count, own, dtype=state_type) * -decay,
-        "beta": inputs.uniform(count, own, dtype=state_type),
-        "state": inputs.normal(len(new) + 1, own, value, key, scale=0.3, dtype=state_type),
-        "rows": inputs.ragged(new),
+        "q": unit(sum(new), *shared),
+        "k": unit(sum(new), *shared),
+        "v": inputs.normal(sum(new), heads[1], value),
+        "g": g,
+        "beta": beta,
+        "state": state,
+        "rows": rows,
     }
     return Call(arguments, changed=("state",))
 
+
+MIXED: Final = (
+    (3, 2, True),
+    (5, 0, True),
+    (0, 4, True),
+    (70, 3, False),
+    (1, 5, True),
+    (2, 0, False),
+)
 
 CASES: Final = (
     Case(gdn_gating, "small", partial(_gating, 5, 3, 1.0)),
@@ -57,4 +102,15 @@ CASES: Final = (
     Case(gated_delta_rule, "no_decay", partial(_rule, (128,), (1, 1), (32, 8), 0.0)),
     Case(gated_delta_rule, "real_chunk", partial(_rule, (70,), (2, 4), (128, 128), 0.5)),
     Case(gated_delta_rule, "no_rows", partial(_rule, (0,), (1, 2), (8, 8), 1.0)),
+    Case(
+        gated_delta_rule,
+        "held_real_heads",
+        partial(_windowed, ((1, 1, True), (4, 2, True)), 4, (16, 48), (128, 128), 1.0),
+    ),
+    Case(gated_delta_rule, "held_and_not", partial(_windowed, MIXED, 5, (2, 6), (32, 16), 1.0)),
+    Case(
+        gated_delta_rule,
+        "widest_window",
+        partial(_windowed, ((63, 63, True),), 63, (1, 2), (16, 8), 0.5),
+    ),
 )

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from ninfer.ops.exact import pointwise
 from ninfer.ops.precision import wide
-from ninfer.ops.tensors import RaggedRows
+from ninfer.ops.tensors import DeltaState, RaggedRows
+from ninfer.ops.windows import spans
 
 CHUNK: Final = 64
 _Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -25,16 +26,34 @@ def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Te
 
 
 def gated_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, rows: RaggedRows
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: DeltaState, rows: RaggedRows
 ) -> Tensor:
     """See the contract."""
     out = v.new_empty(v.shape)
-    slots: list[int] = rows.state_slots.tolist()
-    lengths: list[int] = rows.kv_lengths.tolist()
-    for slot, length, (start, stop) in zip(slots, lengths, rows.spans(), strict=True):
-        for form, begin, end in _grid(start, stop, length - (stop - start)):
-            part = slice(begin, end)
-            out[part] = form(q[part], k[part], v[part], g[part], beta[part], state[slot])
+    for span in spans("gated_delta_rule", rows, state.pending, state.window):
+        slot, begin, end = span.slot, span.start, span.stop
+        matrix = state.matrix[slot]
+        if span.kept:
+            kept = slice(0, span.kept)
+            advance(
+                state.keys[slot, kept],
+                state.values[slot, kept],
+                state.decays[slot, kept],
+                state.betas[slot, kept],
+                matrix,
+            )
+        if span.held:
+            count = end - begin
+            new = slice(begin, end)
+            out[new] = recurrent(q[new], k[new], v[new], g[new], beta[new], matrix.clone())
+            state.keys[slot, :count] = k[new]
+            state.values[slot, :count] = v[new]
+            state.decays[slot, :count] = g[new]
+            state.betas[slot, :count] = beta[new]
+            continue
+        for form, first, last in _grid(begin, end, span.position):
+            part = slice(first, last)
+            out[part] = form(q[part], k[part], v[part], g[part], beta[part], matrix)
     return out
 
 
@@ -55,20 +74,32 @@ def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: 
 
     Shapes as in the contract -> [n, Hv, Dv] in the type of `matrix`.
     """
-    heads = v.shape[1]
+    q = _spread(q, v.shape[1], matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
+    across = matrix.transpose(1, 2)
+    out = v.new_empty((v.shape[0], v.shape[1], 1, v.shape[2]), dtype=matrix.dtype)
+    for t in _written(k, v, g, beta, matrix):
+        torch.bmm(q[t], across, out=out[t])
+    return out.squeeze(2).mul_(q.shape[3] ** -0.5)
+
+
+def advance(k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> None:
+    """The effect of `recurrent` on `matrix`, bit for bit, where nobody reads the outputs."""
+    for _ in _written(k, v, g, beta, matrix):
+        pass
+
+
+def _written(k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Iterator[int]:
+    """Write one row after another into `matrix`, giving each row's number once it is in."""
     # Row vectors times the transposed matrix: torch's bmm is many times slower for columns.
-    q = _spread(q, heads, matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
-    k = _spread(k, heads, matrix.dtype).unsqueeze(2)
+    k = _spread(k, v.shape[1], matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
     v = v.to(matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dv]
     decay, beta = pointwise(torch.exp, g)[..., None, None], beta[..., None, None]
     across = matrix.transpose(1, 2)
-    out = torch.empty_like(v)
     for t in range(v.shape[0]):
         matrix.mul_(decay[t])
         error = (v[t] - torch.bmm(k[t], across)).mul_(beta[t])
         matrix.baddbmm_(error.transpose(1, 2), k[t])
-        torch.bmm(q[t], across, out=out[t])
-    return out.squeeze(2).mul_(q.shape[3] ** -0.5)
+        yield t
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
