@@ -1,0 +1,64 @@
+"""What a pass costs by its size: medians of the latest measurements, lines between them."""
+
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
+from statistics import median
+from typing import Final
+
+# Measurements of one size that count; a median of them ignores a stray one.
+_REMEMBERED: Final = 5
+# Later measurements after which a size that was not seen again is unknown, so that one bad
+# measurement keeps nobody from a size for ever.
+_FORGOTTEN: Final = 512
+
+
+class CostCurve:
+    """Seconds as a function of a size that is an integer above 0."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._latest: dict[int, deque[float]] = {}
+        self._cost: dict[int, float] = {}
+        self._seen: OrderedDict[int, int] = OrderedDict()  # size to measurement, oldest first
+        self._measured = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._sizes)
+
+    def add(self, size: int, seconds: float) -> None:
+        """Take in one measurement."""
+        if size not in self._latest:
+            insort(self._sizes, size)
+            self._latest[size] = deque(maxlen=_REMEMBERED)
+        self._latest[size].append(seconds)
+        self._cost[size] = median(self._latest[size])
+        self._measured += 1
+        self._seen[size] = self._measured
+        self._seen.move_to_end(size)
+        oldest, when = next(iter(self._seen.items()))
+        if self._measured - when > _FORGOTTEN:
+            self._forget(oldest)
+
+    def at(self, size: int) -> float:
+        """Seconds at `size`: on the line between its neighbours, level outside of what is known.
+
+        Level, so that a size that nobody has tried looks cheap and is tried. 0 knowing nothing.
+        """
+        if not self._sizes:
+            return 0.0
+        index = bisect_left(self._sizes, size)
+        if index == len(self._sizes):
+            return self._cost[self._sizes[-1]]
+        above = self._sizes[index]
+        if above == size or index == 0:
+            return self._cost[above]
+        below = self._sizes[index - 1]
+        share = (size - below) / (above - below)
+        return self._cost[below] + share * (self._cost[above] - self._cost[below])
+
+    def _forget(self, size: int) -> None:
+        self._sizes.remove(size)
+        for known in (self._latest, self._cost, self._seen):
+            del known[size]

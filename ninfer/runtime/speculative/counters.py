@@ -1,0 +1,27 @@
+"""Counts of speculation: rounds, drafts, and how many were right at which place."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SpeculationCounters:
+    """Of one sequence or of all. `accepted_per_position[i]` counts accepted drafts number i."""
+
+    rounds: int = 0  # passes with drafts
+    fallback_steps: int = 0  # decode passes without any
+    drafted: int = 0
+    accepted: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+
+    def add(self, drafted: int, accepted: int) -> None:
+        """Count one decode pass."""
+        if not drafted:
+            self.fallback_steps += 1
+            return
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        missing = accepted - len(self.accepted_per_position)
+        self.accepted_per_position.extend([0] * missing)
+        for index in range(accepted):
+            self.accepted_per_position[index] += 1
