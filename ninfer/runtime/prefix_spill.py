@@ -1,0 +1,122 @@
+"""Entries of the prefix cache on their way to a tier and back: page copies, chains of records."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from ninfer.runtime.cache_views import CacheViews
+from ninfer.runtime.prefix_keys import PrefixKey
+from ninfer.runtime.prefix_match import MissReason
+from ninfer.runtime.prefix_record import Record, RecordForm
+from ninfer.runtime.prefix_store import Tier
+from ninfer.runtime.prefix_tree import Node
+from ninfer.runtime.state_snapshots import Snapshot, StateSnapshots
+
+_HOST: Final = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """Records that continue cached pages, last one first; the last one's state is wanted.
+
+    `trouble` says why an entry that would have reached further is of no use.
+    """
+
+    records: tuple[Record, ...]
+    trouble: MissReason | None
+
+    @property
+    def length(self) -> int:
+        """Pages after the restore."""
+        return self.records[0].length
+
+
+class Spill:
+    """Copies entries out of the caches into a tier, and plans and loads what comes back.
+
+    A record holds the pages behind the border before it; that border's own record holds those
+    before, so a shared beginning is stored once.
+    """
+
+    def __init__(self, pages: CacheViews, snapshots: StateSnapshots, tier: Tier) -> None:
+        self._pages = pages
+        self._device = snapshots.device
+        self._tier = tier
+        self._form = RecordForm.of(pages, snapshots.views)
+
+    def write(self, node: Node) -> bool:
+        """Store the entry of a border with a state, unless it is there; whether it was written."""
+        assert node.boundary is not None
+        path, base = node.path, node.base
+        if base:
+            path[base - 1].continued = True
+        if self._tier.holds(node.chain):
+            return False
+        nodes, root = path[base:], path[0].parent
+        first = nodes[0].parent
+        assert first is not None and root is not None
+        record = Record(
+            salt=root.salt,
+            layout=self._form.layout,
+            before=first.chain,
+            chain=node.chain,
+            start=base,
+            contents=tuple(n.content for n in nodes if n.content is not None),
+            pages=self._pages.copy_out([n.page for n in nodes], _HOST),
+            state=tuple(t.to(_HOST) for t in node.boundary.snapshot.tensors),
+        )
+        return self._tier.put(record)
+
+    def plan(self, key: PrefixKey, cached: int, best: int) -> RestorePlan | MissReason | None:
+        """How to get beyond `best` pages, of which `cached` are in memory, without a state.
+
+        A reason when entries were there and none is of use; None when there are none.
+        """
+        trouble: MissReason | None = None
+        for length in range(key.reusable, best, -1):
+            if not self._tier.holds(key.chain(length)):
+                continue
+            records = self._chain(key, length, cached)
+            if not isinstance(records, MissReason):
+                return RestorePlan(records, trouble)
+            trouble = trouble or records
+        return trouble
+
+    def load(self, plan: RestorePlan, cached: int, pages: list[int]) -> None:
+        """Fill `pages`, which follow the `cached` ones, from the records."""
+        for record in plan.records:
+            start = max(record.start, cached)
+            if start < record.length:
+                skip = start - record.start
+                target = pages[start - cached : record.length - cached]
+                self._pages.copy_in(target, (t[skip:] for t in record.pages))
+
+    def snapshot(self, plan: RestorePlan) -> Snapshot:
+        """The state behind the last page."""
+        # Copied even within host memory: a view would keep the whole record.
+        return Snapshot(tuple(t.to(self._device, copy=True) for t in plan.records[0].state))
+
+    def _chain(self, key: PrefixKey, length: int, cached: int) -> tuple[Record, ...] | MissReason:
+        """Records from `length` back to the cached pages, or why there are not enough."""
+        records: list[Record] = []
+        while not records or records[-1].start > cached:
+            record = self._read(key, records[-1].start if records else length)
+            if isinstance(record, MissReason):
+                # Without its beginning an entry is of no use, now and later.
+                self._tier.drop(key.chain(length))
+                return record
+            records.append(record)
+        return tuple(records)
+
+    def _read(self, key: PrefixKey, length: int) -> Record | MissReason:
+        record = self._tier.get(key.chain(length), self._form)
+        if record is None:
+            return MissReason.BOUNDARY_EVICTED
+        if isinstance(record, MissReason):
+            return record
+        if record.salt != key.salt or record.length != length or not record.contents:
+            return MissReason.STORED_CHANGED
+        contents = tuple(key.page(i) for i in range(record.start, length))
+        same = record.contents == contents and record.before == key.chain(record.start)
+        return record if same else MissReason.STORED_DAMAGED
