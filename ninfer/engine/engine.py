@@ -1,9 +1,10 @@
 """Engine: text in, text out; the one place where prompts, tokens and model state meet."""
 
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Self
 
 from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.options import (
@@ -14,24 +15,24 @@ from ninfer.engine.options import (
     thinks,
 )
 from ninfer.engine.residency import Progress, Residency
-from ninfer.engine.resolve import resolve_residency, resolve_runtime
-from ninfer.errors import PromptError, UsageError
+from ninfer.engine.resolve import Resolved, resolve
+from ninfer.engine.session import Session
+from ninfer.errors import NInferError, PromptError, UsageError
 from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
-from ninfer.models import ModelConfig
 from ninfer.models.qwen3_6 import sampling_preset
 from ninfer.ops.dispatch import set_backend
 from ninfer.request import (
     Conversation,
     FinishReason,
     GenerationEvent,
-    GenerationResult,
     PreparedPrompt,
     SamplingParams,
     StopRules,
-    Usage,
 )
-from ninfer.runtime import Runtime
+from ninfer.runtime import PAGE_SIZE, Runtime, Sequence, SequenceRequest
+from ninfer.runtime import Progress as RuntimeProgress
+from ninfer.runtime.memory_plan import ModelSizes
 
 log = get_logger(__name__)
 
@@ -44,11 +45,12 @@ def _no_progress(name: str, done: int, total: int) -> None:
 
 
 class Engine:
-    """A loaded model with its runtime. One generation at a time; closing the iterator ends it."""
+    """A loaded model with its runtime. Not thread-safe: one thread drives it (see AsyncEngine)."""
 
     def __init__(self, model: LoadedModel, runtime: Runtime) -> None:
         self._model = model
         self._runtime = runtime
+        self._inboxes: dict[Sequence, deque[RuntimeProgress]] = {}
 
     @classmethod
     def load(cls, options: EngineOptions, progress: Progress = _no_progress) -> "Engine":
@@ -58,27 +60,26 @@ class Engine:
         a file that is not a whole model that this version runs.
         """
         check_engine(options)
-        chosen: list[Residency] = []
+        chosen: list[Resolved] = []
 
-        def residency(config: ModelConfig) -> Residency:
-            chosen.append(resolve_residency(options, config))
-            # Sizes are checked before any weight is read.
-            resolve_runtime(options, config, chosen[0])
-            return chosen[0]
+        def residency(sizes: ModelSizes) -> Residency:
+            chosen.append(resolve(options, sizes))
+            return chosen[0].residency
 
         model = load_model(options, residency, progress)
-        (residence,) = chosen
+        (resolved,) = chosen
         set_backend(BACKEND)
+        residence = resolved.residency
         log.info(
-            "backend %s on %s, activations %s, weights %s, KV %s",
+            "backend %s on %s, activations %s, weights %s, KV %s for %d tokens",
             BACKEND,
             residence.device,
             str(residence.dtype).removeprefix("torch."),
             "decoded" if residence.decoded else "packed",
             options.kv_dtype,
+            resolved.runtime.pages * PAGE_SIZE,
         )
-        sizes = resolve_runtime(options, model.config, residence)
-        runtime = Runtime(model.weights, model.config, sizes, model.vision)
+        runtime = Runtime(model.weights, model.config, resolved.runtime, model.vision)
         return cls(model, runtime)
 
     def prepare(
@@ -105,23 +106,55 @@ class Engine:
         params = replace(params, **given, seed=options.seed)
         return replace(params, temperature=0.0) if options.greedy else params
 
-    def generate(
-        self, prompt: PreparedPrompt, options: GenerationOptions
-    ) -> Generator[GenerationEvent, None, None]:
-        """Check the request, then give an iterator of text pieces and one GenerationResult.
+    def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
+        """Check the request, queue it, and give an iterator of text pieces and a GenerationResult.
 
-        The call itself raises UsageError for a bad option, PromptError for an empty prompt and
-        ContextError for a prompt longer than the context; the iterator raises CapacityError while
-        another generation runs and GenerationError when the model's output is not finite.
+        Several generations may be under way; reading one drives all of them. The call itself
+        raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a
+        prompt longer than the context and CapacityError when there is no place to wait; the
+        iterator raises GenerationError when the model's output is not finite.
         """
+        sequence, session = self.submit(prompt, options)
+        return Generation(self, sequence, session)
+
+    def submit(
+        self, prompt: PreparedPrompt, options: GenerationOptions
+    ) -> tuple[Sequence, Session]:
+        """Check and queue a request, for callers that drive `step`; raises as `generate` does."""
         check_generation(options)
         self._check_stop_ids(options.stop_token_id)
         if not prompt.token_ids:
             raise PromptError("the prompt is empty; there is nothing to continue")
         capacity = self._runtime.output_capacity(len(prompt.token_ids))
-        limit = min(options.max_new, capacity)
-        short = FinishReason.CONTEXT_CAPACITY if capacity < options.max_new else None
-        return self._stream(prompt, options, limit, short or FinishReason.OUTPUT_LIMIT)
+        short = capacity < options.max_new
+        rules = StopRules(options.stop_token_id, options.stop, options.reasoning_stop)
+        frontend = self._model.frontend
+        parser = frontend.new_output_parser(prompt, rules, raw=options.raw_output)
+        request = SequenceRequest(
+            prompt=prompt.token_ids,
+            sampling=self.sampling_params(options),
+            max_tokens=min(options.max_new, capacity),
+            stop_ids=frozenset({*frontend.stop_ids, *rules.token_ids}),
+            media=prompt.media,
+            runs=prompt.runs,
+        )
+        at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
+        session = Session(parser, len(prompt.token_ids), at_limit)
+        return self._runtime.submit(request), session
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return self._runtime.has_work
+
+    def step(self) -> list[RuntimeProgress]:
+        """One pass over all running sequences; see Runtime.step."""
+        return self._runtime.step()
+
+    def cancel(self, sequence: Sequence) -> None:
+        """End a sequence in whatever state it is; what it held is free afterwards."""
+        self._inboxes.pop(sequence, None)
+        self._runtime.cancel(sequence)
 
     def _check_stop_ids(self, ids: Iterable[int]) -> None:
         bound = self._model.config.text.addressable
@@ -129,63 +162,58 @@ class Engine:
             if not 0 <= token_id < bound:
                 raise UsageError(f"--stop-token-id {token_id}: the model's ids are 0..{bound - 1}")
 
-    def _stream(
-        self,
-        prompt: PreparedPrompt,
-        options: GenerationOptions,
-        limit: int,
-        at_limit: FinishReason,
-    ) -> Generator[GenerationEvent, None, None]:
-        rules = StopRules(options.stop_token_id, options.stop, options.reasoning_stop)
-        parser = self._model.frontend.new_output_parser(prompt, rules, raw=options.raw_output)
-        stop_ids = {*self._model.frontend.stop_ids, *rules.token_ids}
-        ids: list[int] = []
-        reason = at_limit
-        clock = _StepClock()
-        params = self.sampling_params(options)
-        tokens = self._runtime.generate(prompt.token_ids, params, limit, prompt.media, prompt.runs)
-        for token in clock.steps(tokens):
-            ids.append(token)
-            yield from parser.feed((token,))
-            if token in stop_ids:
-                reason = FinishReason.STOP_TOKEN
-            if token in stop_ids or parser.stop_match is not None:
-                break
-        yield from parser.finish()
-        if parser.stop_match is not None:
-            reason = FinishReason.STOP_STRING
-        yield GenerationResult(
-            finish_reason=reason,
-            usage=Usage(len(prompt.token_ids), len(ids), parser.reasoning_tokens),
-            token_ids=tuple(ids),
-            prefill_seconds=clock.first,
-            decode_seconds=clock.later,
-        )
+    def open_inbox(self, sequence: Sequence) -> deque[RuntimeProgress]:
+        """Where `advance` puts what a sequence produced, until it is cancelled."""
+        return self._inboxes.setdefault(sequence, deque())
+
+    def advance(self) -> float:
+        """One step whose results go to the inboxes; returns the seconds that it took."""
+        start = time.perf_counter()
+        for progress in self._runtime.step():
+            if progress.sequence in self._inboxes:
+                self._inboxes[progress.sequence].append(progress)
+        return time.perf_counter() - start
 
 
-class _StepClock:
-    """Seconds spent in the runtime, for the first token and for all later ones.
+class Generation:
+    """An iterator over one generation's events. Closing it, or letting go of it, cancels the rest.
 
-    The time that the consumer of the text takes between steps does not count.
+    Not a generator, whose clean-up would not run when nobody has read its first event.
     """
 
-    def __init__(self) -> None:
-        self.first = 0.0
-        self.later = 0.0
+    def __init__(self, engine: Engine, sequence: Sequence, session: Session) -> None:
+        self._engine = engine
+        self._sequence = sequence
+        self._session = session
+        self._inbox = engine.open_inbox(sequence)
+        self._events: deque[GenerationEvent] = deque()
+        self._closed = False
 
-    def steps(self, tokens: Generator[int, None, None]) -> Iterator[int]:
-        """The same tokens, timed; closed when the caller stops early."""
-        is_first = True
-        with closing(tokens):
-            while True:
-                start = time.perf_counter()
-                token = next(tokens, None)
-                spent = time.perf_counter() - start
-                if token is None:
-                    return
-                if is_first:
-                    self.first += spent
-                else:
-                    self.later += spent
-                is_first = False
-                yield token
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> GenerationEvent:
+        while not self._events:
+            if self._closed or self._session.result is not None:
+                self.close()
+                raise StopIteration
+            while not self._inbox:
+                self._session.spent(self._engine.advance())
+            try:
+                self._events.extend(self._session.feed(self._inbox.popleft()))
+            except NInferError:
+                self.close()
+                raise
+        event = self._events.popleft()
+        if event is self._session.result:
+            self.close()
+        return event
+
+    def close(self) -> None:
+        """End the generation; pages and state slot are free afterwards. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._engine.cancel(self._sequence)
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,6 +1,16 @@
 """Runtime: pages, state slots, passes and sampling; tokens in, tokens out."""
 
 from ninfer.runtime.config import PAGE_SIZE, RuntimeConfig, pages_for
-from ninfer.runtime.loop import Runtime
+from ninfer.runtime.loop import Progress, Runtime, SequenceRequest
+from ninfer.runtime.sequence import Sequence, Status
 
-__all__ = ["PAGE_SIZE", "Runtime", "RuntimeConfig", "pages_for"]
+__all__ = [
+    "PAGE_SIZE",
+    "Progress",
+    "Runtime",
+    "RuntimeConfig",
+    "Sequence",
+    "SequenceRequest",
+    "Status",
+    "pages_for",
+]

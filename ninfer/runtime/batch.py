@@ -14,11 +14,23 @@ from ninfer.runtime.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`count` tokens of a sequence from its committed frontier; logits of the last if wanted."""
+    """`count` rows of a sequence from its committed frontier: tokens, then drafts.
+
+    `logits` counts the rows, at its end, whose logits are wanted. `held` rows are not committed by
+    the pass: how many of them count is decided after it.
+    """
 
     sequence: Sequence
     count: int
-    wants_logits: bool
+    logits: int
+    held: bool = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids of its rows."""
+        start = self.sequence.cached
+        known = self.sequence.tokens[start : start + self.count]
+        return known + self.sequence.drafts[: self.count - len(known)]
 
 
 def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
@@ -30,11 +42,10 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
     for piece in pieces:
         sequence, start = piece.sequence, piece.sequence.cached
         span = range(start, start + piece.count)
-        tokens.extend(sequence.tokens[start : start + piece.count])
+        tokens.extend(piece.tokens)
         slots.extend(sequence.pages[t // PAGE_SIZE] * PAGE_SIZE + t % PAGE_SIZE for t in span)
         offsets.append(len(tokens))
-        if piece.wants_logits:
-            logit_rows.append(len(tokens) - 1)
+        logit_rows.extend(range(len(tokens) - piece.logits, len(tokens)))
 
     def ints(values: Items[object]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=device)
@@ -44,6 +55,7 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
         kv_lengths=ints([p.sequence.cached + p.count for p in pieces]),
         page_table=ints(_page_table(pieces)),
         state_slots=ints([p.sequence.state_slot for p in pieces]),
+        held=torch.tensor([p.held for p in pieces], device=device),
     )
     axes = [positions_of(p.sequence.media, p.sequence.cached, p.count) for p in pieces]
     return ForwardBatch(

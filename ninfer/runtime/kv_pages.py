@@ -1,4 +1,4 @@
-"""Page pool: which KV pages are free and which belong to a sequence."""
+"""Page pool: which KV pages are free, and how many owners each of the others has."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,15 @@ from ninfer.runtime.config import PAGE_SIZE
 
 
 class PagePool:
-    """Hands out page indices 0..pages-1; a page belongs to one sequence until it is freed."""
+    """Hands out page indices 0..pages-1. A page is one index over all layers.
+
+    A page belongs to everyone who allocated or retained it and is free when the last of them has
+    let go. Shared pages are read only: an owner writes to pages that it alone holds.
+    """
 
     def __init__(self, pages: int) -> None:
         self._free = list(range(pages - 1, -1, -1))
-        self._taken = [False] * pages
+        self._owners = [0] * pages
 
     @property
     def free_count(self) -> int:
@@ -21,7 +25,11 @@ class PagePool:
     @property
     def capacity(self) -> int:
         """Pages in all."""
-        return len(self._taken)
+        return len(self._owners)
+
+    def owners(self, page: int) -> int:
+        """How many hold this page."""
+        return self._owners[page]
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` pages. Raises CapacityError, taking none, when fewer are free."""
@@ -32,12 +40,19 @@ class PagePool:
             )
         pages = [self._free.pop() for _ in range(count)]
         for page in pages:
-            self._taken[page] = True
+            self._owners[page] = 1
         return pages
 
-    def free(self, pages: Iterable[int]) -> None:
-        """Give pages back; each must be allocated."""
+    def retain(self, pages: Iterable[int]) -> None:
+        """Add an owner to pages that are held already."""
         for page in pages:
-            assert self._taken[page], f"page {page} freed twice"
-            self._taken[page] = False
-            self._free.append(page)
+            assert self._owners[page] > 0, f"page {page} is free"
+            self._owners[page] += 1
+
+    def free(self, pages: Iterable[int]) -> None:
+        """Let go of pages; each becomes free with its last owner."""
+        for page in pages:
+            assert self._owners[page] > 0, f"page {page} freed once too often"
+            self._owners[page] -= 1
+            if not self._owners[page]:
+                self._free.append(page)

@@ -1,4 +1,7 @@
-"""Draw the next token of a sequence from its logits, by seed and position only."""
+"""Draw the tokens of a pass from its logits: by seed and position only, drafts checked in order."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -6,59 +9,145 @@ from torch import Tensor
 from ninfer import ops
 from ninfer.errors import GenerationError
 from ninfer.request import SamplingParams
+from ninfer.runtime.batch import Piece
 from ninfer.runtime.sequence import Sequence
 
 
-def draw_uniform(sequence: Sequence) -> float:
-    """The random number of the sequence's next token.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a piece produced: its tokens in order, and how many of its drafts were right.
+
+    `tokens` has one entry more than drafts were accepted. With `error` there are none.
+    """
+
+    tokens: tuple[int, ...] = ()
+    error: GenerationError | None = None
+
+
+def draw_uniform(sequence: Sequence, ahead: int = 0) -> float:
+    """The random number of the token `ahead` places behind the sequence's newest.
 
     It depends on the seed and on where the token will stand, so neither batching nor speculation
     nor replay changes it. The first token uses the prompt length as position; later ones the cache
     position of the token before them, under another purpose.
     """
-    seed = sequence.sampling.seed
-    if sequence.generated == 0:
-        return ops.uniform(seed, sequence.prompt_length, ops.Purpose.PREFILL)
-    return ops.uniform(seed, len(sequence.tokens) - 1, ops.Purpose.DECODE)
+    seed, place = sequence.sampling.seed, len(sequence.tokens) + ahead
+    if place == sequence.prompt_length:
+        return ops.uniform(seed, place, ops.Purpose.PREFILL)
+    return ops.uniform(seed, place - 1, ops.Purpose.DECODE)
+
+
+def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[Drawn]:
+    """The tokens of each piece from the logits [R, vocab_rows] of all pieces' wanted rows.
+
+    Row i of a decode piece gives the token behind its i-th row; a draft is right exactly when it is
+    that token, and the first wrong one ends the piece. Only ids below `addressable` are drawn.
+    """
+    rows = [piece.logits for piece in pieces]
+    free = [not needs_history(piece.sequence.sampling) for piece in pieces]
+    settings = [(piece.sequence, index) for piece in pieces for index in range(piece.logits)]
+    every = _draw_rows(settings, logits, addressable) if settings else []
+    drawn: list[Drawn] = []
+    first = 0
+    for piece, count, is_free in zip(pieces, rows, free, strict=True):
+        part = slice(first, first + count)
+        first += count
+        if is_free:
+            drawn.append(_accept(piece, every[part]))
+        else:
+            drawn.append(_draw_with_history(piece, logits[part], addressable))
+    return drawn
+
+
+def needs_history(params: SamplingParams) -> bool:
+    """Whether a draw depends on the tokens drawn before it; greedy ignores penalties."""
+    penalised = params.presence_penalty != 0 or params.frequency_penalty != 0
+    return params.temperature > 0 and penalised
+
+
+def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
+    """Cut a piece's draws behind the first that its draft did not foresee."""
+    kept: list[int] = []
+    drafts = piece.sequence.drafts
+    for index, token in enumerate(tokens):
+        if token < 0:
+            return Drawn(error=_not_finite(piece.sequence, index))
+        kept.append(token)
+        if index == len(tokens) - 1 or drafts[index] != token:
+            break
+    return Drawn(tuple(kept))
+
+
+def _draw_with_history(piece: Piece, logits: Tensor, addressable: int) -> Drawn:
+    """One row after the other, each penalised by all tokens before it."""
+    sequence = piece.sequence
+    counts = dict(sequence.counts)
+    kept: list[int] = []
+    for index in range(piece.logits):
+        row = _penalised(sequence.sampling, counts, logits[index : index + 1])
+        (token,) = _draw_rows([(sequence, index)], row, addressable)
+        if token < 0:
+            return Drawn(error=_not_finite(sequence, index))
+        kept.append(token)
+        counts[token] = counts.get(token, 0) + 1
+        if index < len(sequence.drafts) and sequence.drafts[index] != token:
+            break
+    return Drawn(tuple(kept))
+
+
+def _draw_rows(
+    settings: Items[tuple[Sequence, int]], logits: Tensor, addressable: int
+) -> list[int]:
+    """One token for each row; -1 where the logits are not finite."""
+    if all(sequence.sampling.temperature == 0 for sequence, _ in settings):
+        greedy: list[int] = ops.argmax(logits, addressable).tolist()
+        return greedy
+    params = [sequence.sampling for sequence, _ in settings]
+    uniforms = [draw_uniform(sequence, index) for sequence, index in settings]
+    tokens = ops.sample(
+        logits,
+        limit=addressable,
+        temperature=torch.tensor([p.temperature for p in params], dtype=torch.float64),
+        top_k=torch.tensor([p.top_k for p in params]),
+        top_p=torch.tensor([p.top_p for p in params], dtype=torch.float64),
+        min_p=torch.tensor([p.min_p for p in params], dtype=torch.float64),
+        u=torch.tensor(uniforms, dtype=torch.float64, device=logits.device),
+    )
+    return [int(token) for token in tokens.tolist()]
 
 
 def next_token(sequence: Sequence, logits: Tensor, addressable: int) -> int:
-    """The next token id from logits [1, vocab_rows], among ids below `addressable`.
+    """The next token of one sequence from logits [1, vocab_rows].
 
-    Raises GenerationError when the logits hold NaN or infinity; greedy decoding ignores penalties.
+    Raises GenerationError when the logits hold NaN or infinity.
     """
-    if not bool(ops.finite_rows(logits, addressable).all()):
-        raise GenerationError(
-            f"the model produced non-finite logits at position {len(sequence.tokens)}; "
-            "'ninfer verify' checks the artifact"
-        )
-    params = sequence.sampling
-    if params.temperature == 0:
-        return int(ops.argmax(logits, addressable)[0])
-    device = logits.device
-    return int(
-        ops.sample(
-            _penalised(sequence, logits),
-            limit=addressable,
-            temperature=torch.tensor([params.temperature], device=device),
-            top_k=torch.tensor([params.top_k], device=device),
-            top_p=torch.tensor([params.top_p], device=device),
-            min_p=torch.tensor([params.min_p], device=device),
-            u=torch.tensor([draw_uniform(sequence)], dtype=torch.float64, device=device),
-        )[0]
+    piece = Piece(replace_drafts(sequence), 1, 1)
+    (drawn,) = draw_pieces([piece], logits, addressable)
+    if drawn.error:
+        raise drawn.error
+    return drawn.tokens[0]
+
+
+def replace_drafts(sequence: Sequence) -> Sequence:
+    """The sequence as it is without drafts."""
+    return sequence if not sequence.drafts else replace(sequence, drafts=[])
+
+
+def _not_finite(sequence: Sequence, ahead: int) -> GenerationError:
+    return GenerationError(
+        f"the model produced non-finite logits at position {len(sequence.tokens) + ahead}; "
+        "'ninfer verify' checks the artifact"
     )
 
 
-def _penalised(sequence: Sequence, logits: Tensor) -> Tensor:
-    params: SamplingParams = sequence.sampling
-    if not sequence.counts or (params.presence_penalty == 0 and params.frequency_penalty == 0):
+def _penalised(params: SamplingParams, counts: dict[int, int], logits: Tensor) -> Tensor:
+    if not counts:
         return logits
-    counts = torch.zeros_like(logits, dtype=torch.int64)
-    ids = torch.tensor(list(sequence.counts), device=logits.device)
-    counts[0, ids] = torch.tensor(list(sequence.counts.values()), device=logits.device)
+    dense = torch.zeros(logits.shape, dtype=torch.int64)
+    dense[0, list(counts)] = torch.tensor(list(counts.values()))
     return ops.penalise(
         logits,
-        counts,
+        dense.to(logits.device),
         torch.tensor([params.presence_penalty], device=logits.device),
         torch.tensor([params.frequency_penalty], device=logits.device),
     )

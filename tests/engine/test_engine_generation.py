@@ -160,10 +160,27 @@ def test_a_second_generation_waits_and_leaves_nothing_behind(engine: Engine) -> 
     expected = run(engine, ask(engine, "hi"), GREEDY)[2].token_ids
     first = engine.generate(ask(engine, "hi"), GREEDY)
     next(first)
-    with pytest.raises(CapacityError):
-        list(engine.generate(ask(engine, "hi"), GREEDY))
-    first.close()
-    assert run(engine, ask(engine, "hi"), GREEDY)[2].token_ids == expected
+    second = run(engine, ask(engine, "hi"), GREEDY)[2]
+    assert second.token_ids == expected
+    *_, last = first
+    assert isinstance(last, GenerationResult) and last.token_ids == expected
+
+
+def test_a_full_queue_refuses_at_the_call(engine: Engine) -> None:
+    prompt = ask(engine, "hi")
+    expected = run(engine, prompt, GREEDY)[2].token_ids
+    waiting = [engine.generate(prompt, GREEDY) for _ in range(17)]
+    with pytest.raises(CapacityError, match="17 requests are waiting already"):
+        engine.generate(prompt, GREEDY)
+    for events in waiting:
+        events.close()
+    assert run(engine, prompt, GREEDY)[2].token_ids == expected
+
+
+def test_a_generation_that_is_dropped_unread_gives_its_place_back(engine: Engine) -> None:
+    for _ in range(40):
+        engine.generate(ask(engine, "hi"), GREEDY)
+    assert not engine.has_work
 
 
 def test_an_empty_prompt_is_refused(engine: Engine) -> None:

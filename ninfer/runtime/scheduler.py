@@ -1,0 +1,137 @@
+"""Scheduler: who waits, who runs, which rows of whom go into the next pass, who gives way."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from ninfer.errors import CapacityError
+from ninfer.runtime.batch import Piece
+from ninfer.runtime.config import PAGE_SIZE, RuntimeConfig, pages_for
+from ninfer.runtime.kv_pages import PagePool
+from ninfer.runtime.sequence import Sequence, Status
+from ninfer.runtime.state_slots import StateSlotPool
+
+# Generated tokens that a preempted sequence processes again in one pass. Below a chunk of the delta
+# rule, so that they go row by row, as they did when they were drawn.
+REPLAY_ROWS = PAGE_SIZE - 1
+
+
+class Scheduler:
+    """First come, first served. Pages are taken as a sequence grows; when they run out, the
+    youngest running sequence waits again and later does its work once more, to the same bits.
+
+    It owns the queues and moves pages and state slots; it never looks at tensors.
+    """
+
+    def __init__(self, runtime: RuntimeConfig, pages: PagePool, slots: StateSlotPool) -> None:
+        self._runtime = runtime
+        self._pages = pages
+        self._slots = slots
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # oldest first
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Raises CapacityError when the queue is full or it can never fit."""
+        places = self._runtime.state_slots - len(self.running) + self._runtime.max_pending
+        if len(self.waiting) >= places:
+            raise CapacityError(
+                f"{len(self.waiting)} requests are waiting already; try again later or raise "
+                "--max-pending-requests"
+            )
+        most = sequence.prompt_length + sequence.max_tokens - 1
+        if pages_for(most) > self._pages.capacity:
+            raise CapacityError(
+                f"prompt and answer need {most} cached tokens, --kv-capacity gives "
+                f"{self._pages.capacity * PAGE_SIZE}; ask for fewer tokens or raise it"
+            )
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is; its pages and slot are free afterwards."""
+        if sequence.status is Status.RUNNING:
+            self.running.remove(sequence)
+            self._release(sequence)
+        elif sequence.status is Status.WAITING:
+            self.waiting.remove(sequence)
+        sequence.status = Status.FINISHED
+
+    def admit(self) -> Iterator[Sequence]:
+        """Start waiting sequences while there are places and pages for their prompts.
+
+        Yields each with a cleared state slot and no pages yet, for prefix reuse to fill.
+        """
+        while self.waiting and self._slots.free_count:
+            sequence = self.waiting[0]
+            needed = pages_for(len(sequence.tokens) + self._runtime.window)
+            if self.running and needed > self._pages.free_count:
+                return
+            self.waiting.popleft()
+            sequence.state_slot = self._slots.allocate()
+            sequence.status = Status.RUNNING
+            self.running.append(sequence)
+            yield sequence
+
+    def plan(self) -> list[Piece]:
+        """Pieces of the next pass: every decoding sequence, and one chunk of the oldest other.
+
+        So a long prompt never holds the others back for more than one chunk.
+        """
+        pieces: list[Piece] = []
+        chunked = False
+        for sequence in list(self.running):
+            if sequence.status is not Status.RUNNING or (chunked and not sequence.decodes):
+                continue
+            piece = self._piece(sequence)
+            if self._grow(sequence, sequence.cached + piece.count):
+                chunked = chunked or not sequence.decodes
+                pieces.append(piece)
+        return [piece for piece in pieces if piece.sequence.status is Status.RUNNING]
+
+    def _piece(self, sequence: Sequence) -> Piece:
+        if sequence.decodes:
+            # The last token that may be produced needs no draft behind it.
+            drafts = min(len(sequence.drafts), self._runtime.window - 1, sequence.remaining - 1)
+            return Piece(sequence, 1 + drafts, logits=1 + drafts, held=True)
+        if sequence.cached < sequence.prompt_length:
+            return self._prefill(sequence)
+        rest = len(sequence.tokens) - 1 - sequence.cached
+        return Piece(sequence, min(rest, REPLAY_ROWS), logits=0)
+
+    def _prefill(self, sequence: Sequence) -> Piece:
+        """The next chunk of a prompt; it ends on the grid where a prefix can be kept."""
+        rest = sequence.prompt_length - sequence.cached
+        border = keepable(sequence) - sequence.cached
+        count = min(rest, self._runtime.prefill_chunk, border if border > 0 else rest)
+        wants = count == rest and sequence.generated == 0
+        return Piece(sequence, count, logits=int(wants))
+
+    def _grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Give a sequence the pages that its first `tokens` tokens need; others may give way."""
+        missing = pages_for(tokens) - len(sequence.pages)
+        while missing > self._pages.free_count:
+            youngest = self.running[-1]
+            self.preempt(youngest)
+            if youngest is sequence:
+                return False
+        sequence.pages.extend(self._pages.allocate(max(missing, 0)))
+        return True
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take a running sequence's pages and slot; it waits in front and keeps its tokens."""
+        self.running.remove(sequence)
+        self._release(sequence)
+        sequence.status = Status.WAITING
+        sequence.preemptions += 1
+        self.waiting.appendleft(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        self._pages.free(sequence.pages)
+        self._slots.free(sequence.state_slot)
+        sequence.pages = []
+        sequence.state_slot = -1
+        sequence.cached = 0
+        sequence.drafts = []
+
+
+def keepable(sequence: Sequence) -> int:
+    """The last place on the page grid of a prompt from which at least one token is left."""
+    return (sequence.prompt_length - 1) // PAGE_SIZE * PAGE_SIZE
