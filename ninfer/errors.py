@@ -15,8 +15,10 @@
     |-- RequestError          a request that cannot be served as asked
     |   |-- PromptError       messages, tools or template input that cannot be rendered
     |   |-- ContextError      the prompt does not fit the context
+    |   |-- ConstraintError   a schema, regex, choice or grammar that cannot be enforced
     |   `-- CapacityError     all pages or state slots are taken now; the same request may fit later
-    `-- GenerationError       the model produced something that ends this request (NaN logits)
+    |-- GenerationError       the model produced something that ends this request (NaN logits)
+    `-- GrammarBackendError   the grammar library failed; the request was not at fault
 
 Each message is one line that names the object and the value, and says what to do when that is
 known. Internal invariants use `assert`, never these.
@@ -88,9 +90,25 @@ class ContextError(RequestError):
         self.limit = limit
 
 
+class ConstraintError(RequestError):
+    """An output constraint is malformed, is not supported, or cannot be satisfied.
+
+    `code` tells which: invalid_json_schema, unsupported_json_schema, unsatisfiable_json_schema,
+    invalid_regex, invalid_choice or invalid_grammar.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class CapacityError(RequestError):
     """All pages or state slots are taken now; the same request may fit later."""
 
 
 class GenerationError(NInferError):
     """The model's output ends this request, for example non-finite logits."""
+
+
+class GrammarBackendError(NInferError):
+    """The grammar library failed on a sound constraint; the request is not at fault."""

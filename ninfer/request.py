@@ -1,9 +1,9 @@
 """Wire-free nouns of a request: what a client asked, before and after text becomes tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,6 +140,107 @@ class StopRules:
     token_ids: tuple[int, ...] = ()
     content: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObjectSpec:
+    """The answer is any one JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchemaSpec:
+    """The answer is JSON that `schema` (JSON Schema 2020-12) describes."""
+
+    schema: Mapping[str, Any] | bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegexSpec:
+    """The answer as a whole matches `pattern`: Rust regex syntax, no look-around."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSpec:
+    """The answer is one of `choices`."""
+
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSpec:
+    """The answer follows a context-free grammar: Lark as llguidance reads it, or GBNF."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    """A tool that may be called; `parameters` is the schema of its arguments, None if it has none.
+
+    `strict` arguments always satisfy the schema; others have the declared names and JSON forms.
+    """
+
+    name: str
+    parameters: Mapping[str, Any] | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallSpec:
+    """Calls are well-formed calls of `tools`, in the XML form of the Qwen templates.
+
+    `required`: the answer is one call or more and nothing else; otherwise text with any number of
+    calls in it or, with `answer`, either calls or that answer. Without `parallel` at most one call.
+    """
+
+    tools: tuple[ToolRule, ...]
+    required: bool = False
+    parallel: bool = True
+    answer: JsonObjectSpec | JsonSchemaSpec | None = None
+
+
+ConstraintSpec = (
+    JsonObjectSpec | JsonSchemaSpec | RegexSpec | ChoiceSpec | GrammarSpec | ToolCallSpec
+)
+
+
+class TokenConstraint(Protocol):
+    """Which token ids may come next in one sequence, as a state that tokens move.
+
+    Its masks depend on the tokens so far and on nothing else. Not for two threads at once.
+    """
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a stop id was taken: nothing may follow."""
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a stop id may come next."""
+
+    def allowed(self) -> bytes:
+        """The ids that may come next: id i is bit i % 32 of little-endian 32-bit word i // 32.
+
+        ceil(V / 32) words for the V addressable ids. Not to be asked once `is_finished`. Raises
+        GenerationError if no id may follow, GrammarBackendError if the grammar library gives up.
+        """
+
+    def advance(self, token_id: int) -> bool:
+        """Take the next token. False, and nothing changes, if it may not come next."""
+
+    def rollback(self, count: int) -> None:
+        """Forget the last `count` tokens taken."""
+
+    def allowed_ahead(self, drafts: Sequence[int]) -> list[bytes]:
+        """Masks for the next position and behind each draft, until a draft that may not stand.
+
+        At most len(drafts) + 1; none behind a stop id. The state stays as it is.
+        """
+
+    def fork(self) -> "TokenConstraint":
+        """An independent copy."""
 
 
 class FinishReason(StrEnum):

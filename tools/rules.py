@@ -54,6 +54,7 @@ OWNERS: Final[dict[str, frozenset[str]]] = {
     "jinja2": frozenset({"frontend"}),
     "PIL": frozenset({"frontend"}),
     "av": frozenset({"frontend"}),
+    "llguidance": frozenset({"frontend"}),
     "safetensors": frozenset({"convert"}),
     "huggingface_hub": frozenset({"artifact"}),
     "transformers": frozenset({"selftest"}),

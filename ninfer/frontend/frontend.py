@@ -6,6 +6,7 @@ from typing import Final
 
 from ninfer.errors import ArtifactError, PromptError
 from ninfer.frontend.chat_template import ChatTemplate
+from ninfer.frontend.grammar import ConstraintBuilder, Vocabulary
 from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
 from ninfer.frontend.output import OutputParser
 from ninfer.frontend.placeholders import END, PADS, START
@@ -14,6 +15,7 @@ from ninfer.frontend.tokenizer import Tokenizer
 from ninfer.json_text import parse_json
 from ninfer.log import get_logger
 from ninfer.request import (
+    ConstraintSpec,
     ContentPart,
     Conversation,
     Media,
@@ -21,6 +23,7 @@ from ninfer.request import (
     PreparedPrompt,
     StopRules,
     TemplateOptions,
+    TokenConstraint,
 )
 
 _TOKENIZER: Final = "frontend/tokenizer.json"
@@ -132,6 +135,18 @@ class Frontend:
             hidden_ids=self.stop_ids,
             raw=raw,
         )
+
+    def new_constraint(self, prompt: PreparedPrompt, spec: ConstraintSpec) -> TokenConstraint:
+        """The constraint state for one answer to `prompt`; a thought that it opens stays free.
+
+        The first call takes about a second. Raises ConstraintError for a specification that cannot
+        be enforced, GrammarBackendError if the grammar library fails on a sound one.
+        """
+        return self._constraints.build(spec, starts_in_reasoning=prompt.starts_in_reasoning)
+
+    @cached_property
+    def _constraints(self) -> ConstraintBuilder:
+        return ConstraintBuilder(Vocabulary(self.tokenizer, self.stop_ids))
 
     def _check_options(self, options: TemplateOptions) -> None:
         effort = options.reasoning_effort

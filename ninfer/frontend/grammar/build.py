@@ -1,0 +1,141 @@
+"""What a request asks of its output, as a grammar and then as the constraint of one sequence."""
+
+import json
+from functools import lru_cache
+from typing import Final, assert_never
+
+import llguidance
+from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+
+from ninfer.errors import ConstraintError, GrammarBackendError
+from ninfer.frontend.grammar.after_thought import AfterThought
+from ninfer.frontend.grammar.json_schema import check_grammar, json_text, literal
+from ninfer.frontend.grammar.matcher import GrammarConstraint
+from ninfer.frontend.grammar.tool_calls import call_rules
+from ninfer.frontend.grammar.vocabulary import Vocabulary
+from ninfer.request import (
+    ChoiceSpec,
+    ConstraintSpec,
+    GrammarSpec,
+    JsonObjectSpec,
+    JsonSchemaSpec,
+    RegexSpec,
+    TokenConstraint,
+    ToolCallSpec,
+)
+
+_KEPT_GRAMMARS: Final = 32
+# White space between a closed thought and its answer.
+_LEAD: Final = "LEAD: /[ \\t\\r\\n]{1,8}/\n"
+_UNSATISFIABLE: Final = "no text satisfies the output constraint"
+
+
+class ConstraintBuilder:
+    """Makes constraints for one vocabulary. Compiled grammars are kept; thread-safe."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._compiled = lru_cache(_KEPT_GRAMMARS)(self._compile)
+
+    def build(self, spec: ConstraintSpec, *, starts_in_reasoning: bool) -> TokenConstraint:
+        """The constraint of one answer, at its beginning.
+
+        `starts_in_reasoning` leaves everything up to the end of the thought free, and white space
+        behind it. Raises ConstraintError for a specification that is malformed, unsupported or
+        unsatisfiable, GrammarBackendError if the grammar library fails on a sound one.
+        """
+        plain, behind_thought = _grammars(spec, self._vocabulary)
+        matcher = self._compiled(plain)
+        if not matcher.is_accepting() and not any(
+            self._vocabulary.answer_mask(matcher.compute_bitmask(), False)
+        ):
+            raise ConstraintError(_UNSATISFIABLE, code=_unsatisfiable_code(spec))
+        if not starts_in_reasoning:
+            return GrammarConstraint(self._vocabulary, matcher.deep_copy())
+        matcher = self._compiled(behind_thought)
+        answer = GrammarConstraint(self._vocabulary, matcher.deep_copy())
+        return AfterThought(self._vocabulary, answer)
+
+    def _compile(self, grammar: str) -> llguidance.LLMatcher:
+        matcher = llguidance.LLMatcher(self._vocabulary.backend, grammar, log_level=0)
+        if matcher.is_error():
+            reason = " ".join(matcher.get_error().split())[:200]
+            raise GrammarBackendError(f"the grammar library refuses a sound grammar: {reason}")
+        return matcher
+
+
+def _grammars(spec: ConstraintSpec, vocabulary: Vocabulary) -> tuple[str, str]:
+    """The grammar of an answer alone, and of an answer behind a closed thought."""
+    if isinstance(spec, GrammarSpec):
+        lark = _users_lark(spec.text, vocabulary)
+        parts = [
+            {"lark_grammar": "start: LEAD? @answer\n" + _LEAD},
+            {"name": "answer", "lark_grammar": lark},
+        ]
+        return llguidance.LLMatcher.grammar_from_lark(lark), json.dumps({"grammars": parts})
+    rules = _rules(spec)
+    try:
+        rules.encode()
+    except UnicodeEncodeError:
+        raise ConstraintError(
+            "the output constraint holds an unpaired surrogate; send whole characters",
+            code=_unsatisfiable_code(spec),
+        ) from None
+    plain = llguidance.LLMatcher.grammar_from_lark("start: answer\n" + rules)
+    behind_thought = llguidance.LLMatcher.grammar_from_lark("start: LEAD? answer\n" + _LEAD + rules)
+    return plain, behind_thought
+
+
+def _rules(spec: JsonObjectSpec | JsonSchemaSpec | RegexSpec | ChoiceSpec | ToolCallSpec) -> str:
+    """Lark rules of which `answer` is the answer."""
+    match spec:
+        case JsonObjectSpec():
+            return f"answer: %json {json_text({'type': 'object'}, 'a JSON object')}\n"
+        case JsonSchemaSpec(schema):
+            return f"answer: %json {json_text(schema, 'the JSON schema')}\n"
+        case RegexSpec(pattern):
+            return f"answer: {_regex(pattern)}\n"
+        case ChoiceSpec(choices):
+            if not choices or "" in choices:
+                raise ConstraintError(
+                    "choices must be a list of one text or more, none of them empty",
+                    code="invalid_choice",
+                )
+            return "answer: " + " | ".join(literal(text) for text in choices) + "\n"
+        case ToolCallSpec():
+            return call_rules(spec)
+    assert_never(spec)
+
+
+def _regex(pattern: str) -> str:
+    if not pattern:
+        return '""'
+    try:
+        check_grammar(llguidance.LLMatcher.grammar_from_regex(pattern), "the regex", "regex")
+        return f"/{llguidance.regex_to_lark(pattern, '')}/"
+    except UnicodeEncodeError:
+        raise ConstraintError(
+            "the regex holds an unpaired surrogate", code="invalid_regex"
+        ) from None
+
+
+def _users_lark(text: str, vocabulary: Vocabulary) -> str:
+    try:
+        lark = any_to_lark(text)
+        grammar = llguidance.LLMatcher.grammar_from_lark(lark)
+        check_grammar(grammar, "the grammar", "grammar", vocabulary.backend)
+    except (GbnfToLarkError, UnicodeEncodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConstraintError(f"the grammar: {reason}", code="invalid_grammar") from None
+    return lark
+
+
+def _unsatisfiable_code(spec: ConstraintSpec) -> str:
+    match spec:
+        case RegexSpec():
+            return "invalid_regex"
+        case ChoiceSpec():
+            return "invalid_choice"
+        case GrammarSpec():
+            return "invalid_grammar"
+    return "unsatisfiable_json_schema"

@@ -1,0 +1,91 @@
+"""JSON schemas as grammar expressions, checked one by one and refused by name."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import llguidance
+
+from ninfer.errors import ConstraintError, GrammarBackendError
+
+# At most a few blanks, or one line break with its indentation: white space cannot go on for ever.
+_WHITE_SPACE: Final = r"[ \t]{1,4}|\r?\n[ \t]{0,40}"
+_LIMITS: Final = llguidance.LLParserLimits(verbose_errors=False)
+# The library tells its refusals apart only by their words.
+_UNSUPPORTED: Final = (
+    "unimplemented",
+    "not supported",
+    "only supported",
+    "unknown format",
+    "not disjoint",
+    "retrieving it failed",
+    "too large",
+    "too big",
+    "too many",
+    "too complex",
+    "limit",
+    "fuel",
+)
+
+
+def json_text(schema: Mapping[str, Any] | bool, where: str, *, lenient: bool = False) -> str:
+    """A schema as JSON text with our options in it, for a `%json` expression.
+
+    White space in what it describes is bounded. `lenient` leaves out keywords that the library does
+    not have. Raises ConstraintError, naming `where`, for a schema that is malformed, unsupported
+    or unsatisfiable.
+    """
+    if schema is False:
+        raise ConstraintError(
+            f"{where} is false, which no value satisfies", code="unsatisfiable_json_schema"
+        )
+    options = {"whitespace_pattern": _WHITE_SPACE, "lenient": lenient, "coerce_one_of": lenient}
+    members = {} if schema is True else {**schema, "x-guidance": options}
+    members.setdefault("x-guidance", options)
+    try:
+        text = json.dumps(members, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _refusal(str(error), where, "json_schema") from None
+    check_grammar(grammar, where, "json_schema")
+    return text
+
+
+def check_grammar(
+    grammar: str, where: str, kind: str, tokenizer: llguidance.LLTokenizer | None = None
+) -> None:
+    """Compile a grammar for its errors alone; `tokenizer` if it may name tokens.
+
+    Raises ConstraintError whose code ends in `kind`, GrammarBackendError if the library breaks.
+    """
+    failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(
+        grammar, tokenizer, limits=_LIMITS
+    )
+    if failed:
+        raise _refusal(" ".join(messages), where, kind)
+
+
+def literal(text: str) -> str:
+    """A text as a literal of a grammar."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _first_line(message: str) -> str:
+    """A message of the library in one short line."""
+    line = " ".join(message.split())
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+def _refusal(message: str, where: str, kind: str) -> ConstraintError:
+    lower = message.lower()
+    shown = f"{where}: {_first_line(message)}"
+    if "panic" in lower or "internal error" in lower:
+        raise GrammarBackendError(f"the grammar library broke at {shown}")
+    if kind != "json_schema":
+        return ConstraintError(shown, code=f"invalid_{kind}")
+    if "unsatisfiable" in lower:
+        return ConstraintError(shown, code="unsatisfiable_json_schema")
+    if any(word in lower for word in _UNSUPPORTED):
+        return ConstraintError(shown, code="unsupported_json_schema")
+    return ConstraintError(shown, code="invalid_json_schema")
