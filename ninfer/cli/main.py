@@ -14,6 +14,7 @@ from ninfer.version import VERSION
 # Name, module below ninfer.cli, what it does. A module offers build_parser() and main(argv).
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
+    "plan": ("plan", "tell what fits into a device's memory"),
     "describe": ("describe", "list what an artifact holds"),
     "convert": ("convert", "make an artifact from a Hugging Face checkpoint"),
     "fetch": ("fetch", "download a published artifact"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from ninfer.artifact import Artifact, open_artifact
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
+from ninfer.engine.plan import model_sizes
 from ninfer.engine.residency import Progress, Residency, weight_source
 from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
@@ -17,6 +18,7 @@ from ninfer.models.qwen3_6.parameters import parameter_specs
 from ninfer.models.qwen3_6.vision_weights import VISION_PREFIX
 from ninfer.models.qwen3_6.weights import TEXT_PREFIX
 from ninfer.models.values import check_divisors, check_draft_ids
+from ninfer.runtime.memory_plan import ModelSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,12 @@ def read_config(artifact: Artifact) -> ModelConfig:
 
 
 def load_model(
-    options: EngineOptions, residency: Callable[[ModelConfig], Residency], progress: Progress
+    options: EngineOptions, residency: Callable[[ModelSizes], Residency], progress: Progress
 ) -> LoadedModel:
-    """Open, check and bind. Raises ArtifactError or ConfigError that names what is wrong."""
+    """Open, check and bind. Raises ArtifactError or ConfigError that names what is wrong.
+
+    `residency` is asked once, before any weight is read.
+    """
     override = _template_override(options.chat_template)
     artifact = open_artifact(options.artifact)
     contents, frontend = read_model(artifact, chat_template=override, vision=options.vision)
@@ -48,7 +53,8 @@ def load_model(
     objects = _objects(contents, TEXT_PREFIX)
     if options.vision:
         objects |= _objects(contents, VISION_PREFIX)
-    source = weight_source(artifact, objects, residency(config), progress)
+    sizes = model_sizes(artifact.directory, contents)
+    source = weight_source(artifact, objects, residency(sizes), progress)
     weights = bind_text(source, config, contents.table)
     tower = bind_vision(source, config, contents.table) if options.vision else None
     return LoadedModel(config, weights, frontend, tower)

@@ -1,5 +1,6 @@
 """What a user may ask of the engine and of one generation: defaults, help and checks."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,12 +22,16 @@ class EngineOptions:
 
     artifact: Path
     max_context: int = option(2048, "tokens one sequence may hold", metavar="N")
+    max_concurrency: int = option(1, "sequences that may run at once, 1..64", metavar="N")
     kv_capacity: int | None = option(
         None,
-        "tokens of KV cache in all; one sequence runs at a time, so it cannot use more than auto, "
-        "which is --max-context",
+        "tokens of KV cache for all sequences together, from --max-context to --max-context times "
+        "--max-concurrency; auto: as many of these as fit",
         metavar="N|auto",
         unset="auto",
+    )
+    memory_margin: str = option(
+        "1GiB", "device memory that stays free, for auto and explicit sizes alike", metavar="SIZE"
     )
     prefill_chunk: int = option(1024, "prompt tokens per pass, a multiple of 128", metavar="N")
     device: str = option(
@@ -117,6 +122,19 @@ class GenerationOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What `ninfer plan` asks besides the engine's options."""
+
+    device_memory: str | None = option(
+        None,
+        "free memory of the card to plan for, 24GiB for one",
+        metavar="SIZE",
+        unset="what is free on --device",
+    )
+    json: bool = option(False, "print one JSON object")
+
+
+@dataclass(frozen=True, slots=True)
 class RunOptions:
     """What the one-shot command line asks besides engine and generation."""
 
@@ -139,6 +157,10 @@ def template_options(options: GenerationOptions) -> TemplateOptions:
     return TemplateOptions(enable_thinking=thinks(options), reasoning_effort=effort)
 
 
+MOST_SEQUENCES: Final = 64
+MOST_DRAFTS: Final = {"mtp": 5, "dflash": 15, "dflash2": 15}
+_UNITS: Final = {"b": 1, "mb": 10**6, "gb": 10**9, "mib": 1 << 20, "gib": 1 << 30}
+_SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(b|mb|gb|mib|gib)?", re.IGNORECASE)
 # More tokens than any vocabulary has.
 _MOST_TOKENS: Final = 1 << 30
 # More devices than any machine has, in digits.
@@ -156,9 +178,18 @@ _RANGES: Final = {
 def check_engine(options: EngineOptions) -> None:
     """Check values that need no artifact. Raises UsageError naming the option and the value."""
     refuse_later(options)
+    check_sizes(options)
+
+
+def check_sizes(options: EngineOptions) -> None:
+    """The same for a plan, which may ask for what this version cannot run yet."""
     check_choices(options)
     if options.max_context <= 0:
         raise UsageError(f"--max-context {options.max_context}: must be positive")
+    if not 1 <= options.max_concurrency <= MOST_SEQUENCES:
+        raise UsageError(
+            f"--max-concurrency {options.max_concurrency}: must be 1..{MOST_SEQUENCES}"
+        )
     if options.prefill_chunk <= 0 or options.prefill_chunk % 128:
         raise UsageError(f"--prefill-chunk {options.prefill_chunk}: must be a multiple of 128")
     if options.kv_capacity is not None and options.kv_capacity < options.max_context:
@@ -166,9 +197,30 @@ def check_engine(options: EngineOptions) -> None:
             f"--kv-capacity {options.kv_capacity}: must be at least --max-context "
             f"({options.max_context})"
         )
+    _check_drafts(options)
+    size_of("--memory-margin", options.memory_margin)
     is_number = options.device.isdecimal() and len(options.device) <= _DEVICE_DIGITS
     if options.device not in ("auto", "cpu") and not is_number:
         raise UsageError(f"--device {options.device}: must be a device number, cpu or auto")
+
+
+def _check_drafts(options: EngineOptions) -> None:
+    drafts, spec = options.draft_tokens, options.spec
+    if spec is None:
+        if drafts is not None or options.lm_head_draft:
+            raise UsageError("--draft-tokens and --lm-head-draft need --spec")
+        return
+    if drafts is not None and not 1 <= drafts <= MOST_DRAFTS[spec]:
+        raise UsageError(f"--draft-tokens {drafts}: --spec {spec} takes 1..{MOST_DRAFTS[spec]}")
+
+
+def size_of(flag: str, text: str) -> int:
+    """Bytes of a size such as 24GiB, 1.5GB, 512MiB or 0. Raises UsageError naming the option."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{flag} {text!r}: must be a size such as 24GiB, 1.5GB or 512MiB")
+    number, unit = match.groups()
+    return int(float(number) * _UNITS[(unit or "b").lower()])
 
 
 def check_generation(options: GenerationOptions) -> None:

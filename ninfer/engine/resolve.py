@@ -1,17 +1,22 @@
 """Options and hardware to resolved sizes: device, number formats, residency, capacity."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from ninfer.artifact import Identity, open_artifact
+from ninfer.engine.contents import read_contents
 from ninfer.engine.options import EngineOptions
+from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
-from ninfer.formats.registry import kv_format
-from ninfer.models import ModelConfig, cache_spec
-from ninfer.models.config import TextConfig, VisionConfig
-from ninfer.runtime import PAGE_SIZE, RuntimeConfig, pages_for
+from ninfer.log import get_logger
+from ninfer.runtime import RuntimeConfig
+from ninfer.runtime.memory_plan import ModelSizes
+
+log = get_logger(__name__)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -32,24 +37,65 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp32": torch.float32}[name]
 
 
-def resolve_residency(options: EngineOptions, config: ModelConfig) -> Residency:
-    """Where weights live and whether they are decoded once at load.
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What the options come to on this machine for one model."""
 
-    `auto` decodes when the decoded weights take at most half of the memory that is free, since
-    the reference ops otherwise decode each matrix again in every pass.
+    residency: Residency
+    runtime: RuntimeConfig
+
+
+def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
+    """Sizes from the memory that is free now; call it before weights are loaded.
+
+    Raises UsageError naming the option that does not suit the model, or by how much the options do
+    not fit and what would. A capacity that gave way is reported in the log.
     """
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.activations, device)
-    if options.weights != "auto":
-        return Residency(device, dtype, options.weights == "decoded")
-    parameters = parameter_count(config.text)
-    if options.vision and config.vision:
-        parameters += vision_parameter_count(config.vision)
-    needed = parameters * torch.float32.itemsize
-    return Residency(device, dtype, needed <= _free_bytes(device) // 2)
+    plan = plan_engine(options, model, free_bytes(device), dtype.itemsize)
+    if not plan.memory.fits:
+        raise UsageError(refusal(plan, model))
+    if plan.announcement is not None:
+        log.warning("%s", plan.announcement)
+    demand = plan.demand
+    return Resolved(
+        Residency(device, dtype, demand.decoded),
+        RuntimeConfig(
+            device=device,
+            dtype=dtype,
+            kv_format=demand.kv_format,
+            max_context=demand.max_context,
+            pages=plan.memory.pages,
+            state_slots=demand.sequences,
+            prefill_chunk=demand.prefill_chunk,
+            window=demand.window,
+        ),
+    )
 
 
-def _free_bytes(device: torch.device) -> int:
+def plan_artifact(
+    options: EngineOptions, memory: int | None
+) -> tuple[EnginePlan, ModelSizes, Identity]:
+    """The plan of an artifact that is not loaded, for `memory` bytes or for what is free now.
+
+    Raises ArtifactError or ConfigError for a file that is not a whole model, UsageError for an
+    option that does not suit it.
+    """
+    with open_artifact(options.artifact) as artifact:
+        contents = read_contents(artifact)
+        model = model_sizes(artifact.directory, contents)
+        identity = artifact.identity
+    is_stated = memory is not None and options.device != "cpu"
+    device = torch.device("cuda") if is_stated else resolve_device(options.device)
+    if memory is None:
+        memory = free_bytes(device)
+    activation_bytes = resolve_dtype(options.activations, device).itemsize
+    return plan_engine(options, model, memory, activation_bytes), model, identity
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that new allocations on a device can have now."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return _available_memory()
@@ -63,66 +109,3 @@ def _available_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     (kibibytes,) = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(kibibytes) * 1024
-
-
-def parameter_count(text: TextConfig) -> int:
-    """Parameters of the matrices of the text decoder, embedding and head included."""
-    attention, gdn = text.attention, text.gdn
-    full = 3 * attention.query_width + 2 * attention.kv_width
-    linear = 2 * gdn.key_width + 3 * gdn.value_width + 2 * gdn.value_heads
-    mixers = len(text.attention_layers) * full + len(text.gdn_layers) * linear
-    width = 3 * text.mlp_width
-    if text.moe:
-        moe = text.moe
-        width = moe.experts * 3 * moe.expert_width + 3 * moe.shared_width + moe.experts + 1
-    return text.hidden * (mixers + text.layers * width + 2 * text.vocab_rows)
-
-
-def vision_parameter_count(vision: VisionConfig) -> int:
-    """Parameters of the matrices of the vision tower and its merger."""
-    block = 4 * vision.hidden + 2 * vision.mlp_width
-    stem = vision.patch_row + vision.positions
-    merger = vision.merge_width * (vision.merge_width + vision.output)
-    return vision.hidden * (vision.depth * block + stem) + merger
-
-
-def resolve_runtime(
-    options: EngineOptions, config: ModelConfig, residency: Residency
-) -> RuntimeConfig:
-    """Sizes for one running sequence. Raises UsageError naming the option that does not fit."""
-    native = config.text.context
-    if options.max_context > native:
-        raise UsageError(f"--max-context {options.max_context}: the model's limit is {native}")
-    pages = pages_for(options.max_context)
-    if options.kv_capacity is not None and pages_for(options.kv_capacity) > pages:
-        raise UsageError(
-            f"--kv-capacity {options.kv_capacity}: one sequence can use at most "
-            f"{pages * PAGE_SIZE} tokens with --max-context {options.max_context}"
-        )
-    _check_memory(options, config, residency, pages)
-    return RuntimeConfig(
-        device=residency.device,
-        dtype=residency.dtype,
-        kv_format=options.kv_dtype,
-        max_context=options.max_context,
-        pages=pages,
-        state_slots=1,
-        prefill_chunk=options.prefill_chunk,
-    )
-
-
-def _check_memory(
-    options: EngineOptions, config: ModelConfig, residency: Residency, pages: int
-) -> None:
-    """Refuse caches that cannot fit, before any weight is loaded."""
-    spec = cache_spec(config)
-    per_token = kv_format(options.kv_dtype).bytes_per_token(spec.kv.heads, spec.kv.head_dim)
-    kv = spec.kv.layers * per_token * pages * PAGE_SIZE
-    needed = kv + spec.state.bytes_per_slot(residency.dtype.itemsize)
-    free = _free_bytes(residency.device)
-    if needed > free:
-        raise UsageError(
-            f"--max-context {options.max_context}: the caches take {needed:,} bytes and "
-            f"{free:,} are free on {residency.device}; lower it by {needed - free:,} bytes or take "
-            "--kv-dtype int8"
-        )

@@ -14,16 +14,14 @@ from ninfer.engine.options import (
     check_engine,
     check_generation,
     check_run,
+    check_sizes,
+    size_of,
     template_options,
 )
-from ninfer.engine.residency import Residency
-from ninfer.engine.resolve import parameter_count, resolve_device, resolve_runtime
+from ninfer.engine.resolve import resolve_device
 from ninfer.errors import UnsupportedError, UsageError
-from ninfer.models.config import ModelConfig
-from ninfer.models.qwen3_6.sizes import DENSE_27B, MOE_35B
 
 ENGINE = EngineOptions(artifact=Path("a.ninfer"))
-CPU = Residency(torch.device("cpu"), torch.float32, decoded=True)
 
 
 def test_the_defaults_pass() -> None:
@@ -40,6 +38,10 @@ def test_the_defaults_pass() -> None:
         ({"prefill_chunk": -128}, "--prefill-chunk -128"),
         ({"kv_capacity": 2047}, "--kv-capacity 2047: must be at least --max-context"),
         ({"kv_dtype": "fp7"}, "--kv-dtype fp7: must be one of bf16, int8"),
+        ({"max_concurrency": 0}, "--max-concurrency 0: must be 1..64"),
+        ({"max_concurrency": 65}, "--max-concurrency 65: must be 1..64"),
+        ({"memory_margin": "-1GiB"}, "--memory-margin '-1GiB': must be a size such as"),
+        ({"memory_margin": "much"}, "--memory-margin 'much'"),
         ({"device": "gpu"}, "--device gpu: must be a device number, cpu or auto"),
         ({"device": "-1"}, "--device -1"),
         ({"device": "9" * 5000}, "--device 9"),
@@ -143,26 +145,6 @@ def test_every_option_has_help(options: type[Any]) -> None:
     assert without == (["artifact"] if options is EngineOptions else [])
 
 
-def test_the_models_own_limit_bounds_the_context() -> None:
-    resolve_runtime(replace(ENGINE, max_context=262_144), DENSE_27B, CPU)
-    with pytest.raises(UsageError, match="--max-context 262145: the model's limit is 262144"):
-        resolve_runtime(replace(ENGINE, max_context=262_145), DENSE_27B, CPU)
-
-
-def test_capacity_that_one_sequence_cannot_use_is_refused() -> None:
-    options = replace(ENGINE, max_context=100, kv_capacity=128)
-    assert resolve_runtime(options, DENSE_27B, CPU).pages == 2
-    with pytest.raises(UsageError, match="--kv-capacity 129: one sequence can use at most 128"):
-        resolve_runtime(replace(options, kv_capacity=129), DENSE_27B, CPU)
-
-
-def test_caches_that_cannot_fit_are_refused_with_the_numbers() -> None:
-    wide = replace(DENSE_27B, text=replace(DENSE_27B.text, context=10**12))
-    options = replace(ENGINE, max_context=10**11)
-    with pytest.raises(UsageError, match=r"the caches take 6,\S+ bytes and \S+ are free on cpu"):
-        resolve_runtime(options, wide, CPU)
-
-
 def test_a_device_that_does_not_exist_is_named() -> None:
     with pytest.raises(UsageError, match="--device 99: this machine has"):
         resolve_device("99")
@@ -170,7 +152,36 @@ def test_a_device_that_does_not_exist_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "billions"), [(DENSE_27B, 26.9), (MOE_35B, 34.7)], ids=["27b", "35b"]
+    ("text", "size"),
+    [
+        ("24GiB", 24 << 30),
+        ("1.5gib", 3 << 29),
+        ("24 GB", 24 * 10**9),
+        ("512MiB", 512 << 20),
+        ("7mb", 7 * 10**6),
+        ("12", 12),
+        ("0", 0),
+    ],
 )
-def test_parameter_count(config: ModelConfig, billions: float) -> None:
-    assert parameter_count(config.text) / 1e9 == pytest.approx(billions, abs=0.1)
+def test_sizes_with_units(text: str, size: int) -> None:
+    assert size_of("--device-memory", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "24TiBs", "nan", "9" * 40, "1.GiB"])
+def test_what_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--device-memory .*: must be a size such as 24GiB"):
+        size_of("--device-memory", text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spec": "mtp", "draft_tokens": 6}, "--draft-tokens 6: --spec mtp takes 1..5"),
+        ({"spec": "dflash", "draft_tokens": 16}, "--draft-tokens 16: --spec dflash takes 1..15"),
+        ({"draft_tokens": 3}, "need --spec"),
+        ({"lm_head_draft": True}, "need --spec"),
+    ],
+)
+def test_drafts_that_a_plan_cannot_mean_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_sizes(replace(ENGINE, **change))

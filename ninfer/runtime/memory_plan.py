@@ -1,0 +1,209 @@
+"""What fits into a device: weights, KV pages, state slots and workspace, as plain arithmetic.
+
+`plan_memory` is the only place where these bytes are added up: the engine's start, the automatic KV
+capacity and `ninfer plan` all ask it, so that they cannot disagree.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ninfer.artifact.directory import TensorEntry
+from ninfer.formats.registry import kv_format, numeric_format
+from ninfer.models.config import ModelConfig
+from ninfer.models.forward_batch import KvCacheSpec, cache_spec
+from ninfer.models.qwen3_6.block_weights import block_cache_spec
+from ninfer.models.qwen3_6.mtp import mtp_cache_spec
+from ninfer.runtime.config import PAGE_SIZE, pages_for
+from ninfer.runtime.workspace import PassSizes, encode_bytes, media_bytes, pass_bytes
+
+# What stays free for the driver, fragments and other programs unless asked otherwise.
+MARGIN: Final = 1 << 30
+# The largest picture that room is kept for: 4.2 megapixels in patches of 16 x 16.
+MEDIA_PATCHES: Final = 1 << 14
+# Weights of a drafter -> what it is called in a plan.
+DRAFTERS: Final = {"mtp": "MTP", "dflash": "DFlash", "dflash2": "DFlash2"}
+
+_NAMES: Final = {"text": "text", "proposal": "draft head", "vision": "vision", **DRAFTERS}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBytes:
+    """What the tensors of one component hold: enough to tell their bytes in any resident form."""
+
+    packed: int = 0  # bytes of packed matrices as stored
+    packed_values: int = 0  # how many numbers those stand for
+    narrow_values: int = 0  # BF16 numbers, which take the format of activations
+    kept: int = 0  # bytes of tensors that stay as they are
+
+    def resident(self, activation_bytes: int, *, decoded: bool) -> int:
+        """Bytes in memory; decoded matrices are float32."""
+        matrices = 4 * self.packed_values if decoded else self.packed
+        return matrices + self.narrow_values * activation_bytes + self.kept
+
+
+def weight_bytes(entries: Iterable[TensorEntry]) -> WeightBytes:
+    """Add up stored tensors. Raises FormatError for a number format outside the table."""
+    packed = packed_values = narrow_values = kept = 0
+    for entry in entries:
+        values = 1
+        for size in entry.shape:
+            values *= size
+        if numeric_format(entry.format).kind != "direct":
+            packed += entry.bytes
+            packed_values += values
+        elif entry.format == "BF16":
+            narrow_values += values
+        else:
+            kept += entry.bytes
+    return WeightBytes(packed, packed_values, narrow_values, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """A model as the plan sees it: its sizes, and the weights of each component in its file.
+
+    Components are named by the first part of their parameters' names: text, proposal, mtp, ...
+    """
+
+    config: ModelConfig
+    weights: Mapping[str, WeightBytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is to be held at once.
+
+    `components` are those that are loaded. `capacity` is the KV capacity in tokens of all sequences
+    together; None takes what fits, up to full length for every sequence.
+    """
+
+    components: tuple[str, ...]
+    max_context: int
+    sequences: int
+    capacity: int | None
+    kv_format: str
+    activation_bytes: int
+    decoded: bool
+    prefill_chunk: int
+    window: int = 1  # rows of a decode piece: the anchor and its drafts
+    snapshots: int = 0  # state copies that the prefix cache may keep
+
+    @property
+    def least_pages(self) -> int:
+        """Pages without which one sequence could not reach its full length, or start."""
+        return max(pages_for(self.max_context), self.sequences)
+
+    @property
+    def most_pages(self) -> int:
+        """Pages with which every sequence can reach its full length at once."""
+        return self.sequences * pages_for(self.max_context)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes by part, in the order of a table, and the KV pages that they leave room for."""
+
+    memory: int  # bytes that are free for everything
+    margin: int  # of which so many stay free
+    parts: Mapping[str, int]
+    page_bytes: int
+    pages: int
+    pages_wanted: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+    @property
+    def missing(self) -> int:
+        """Bytes by which it does not fit; 0 when it fits."""
+        return max(self.total + self.margin - self.memory, 0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all parts and the margin fit."""
+        return self.missing == 0
+
+    @property
+    def tokens(self) -> int:
+        """KV capacity in tokens."""
+        return self.pages * PAGE_SIZE
+
+    @property
+    def tokens_wanted(self) -> int:
+        """KV capacity in tokens that was asked for; more than `tokens` when it gave way."""
+        return self.pages_wanted * PAGE_SIZE
+
+
+def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MARGIN) -> MemoryPlan:
+    """Add up what `demand` needs of `memory` bytes, all in bytes.
+
+    With an automatic capacity the KV pages take what the fixed parts leave, between the least and
+    the most that make sense; nothing else ever gives way. The explicit capacity that an automatic
+    plan reports gives the same plan. Raises FormatError for an unknown KV format.
+    """
+    fixed = {
+        f"{_NAMES[name]} weights": model.weights[name].resident(
+            demand.activation_bytes, decoded=demand.decoded
+        )
+        for name in demand.components
+    }
+    slot = state_bytes(model.config, demand.activation_bytes, demand.window)
+    fixed["state slots"] = demand.sequences * slot
+    # A snapshot is taken where nothing is held.
+    snapshot = state_bytes(model.config, demand.activation_bytes, 0)
+    fixed["prefix snapshots"] = demand.snapshots * snapshot
+    fixed["workspace"] = _workspace(model.config, demand)
+    # The reference ops capture none.
+    fixed["CUDA graphs"] = 0
+    page = page_bytes(model.config, demand)
+    room = (memory - margin - sum(fixed.values())) // page
+    if demand.capacity is None:
+        wanted = demand.most_pages
+        pages = min(max(room, demand.least_pages), wanted)
+    else:
+        wanted = pages = pages_for(demand.capacity)
+    return MemoryPlan(memory, margin, fixed | {"KV pages": pages * page}, page, pages, wanted)
+
+
+def page_bytes(config: ModelConfig, demand: Demand) -> int:
+    """Bytes of one KV page over all layers that have one, those of the drafter included."""
+    form = kv_format(demand.kv_format)
+    specs = [cache_spec(config).kv, *_drafter_caches(config, demand.components)]
+    token = sum(spec.layers * form.bytes_per_token(spec.heads, spec.head_dim) for spec in specs)
+    return token * PAGE_SIZE
+
+
+def _drafter_caches(config: ModelConfig, components: Iterable[str]) -> Iterable[KvCacheSpec]:
+    if "mtp" in components:
+        yield mtp_cache_spec(config.text)
+    for name, drafter in (("dflash", config.dflash), ("dflash2", config.dflash2)):
+        if name in components and drafter is not None:
+            yield block_cache_spec(drafter)
+
+
+def state_bytes(config: ModelConfig, activation_bytes: int, window: int) -> int:
+    """Bytes of one state slot over all layers, `window` rows that are not committed included."""
+    return cache_spec(config).state.bytes_per_slot(activation_bytes, window)
+
+
+def _workspace(config: ModelConfig, demand: Demand) -> int:
+    """The larger of a pass and the encoding of a picture, and the rows of encoded pictures."""
+    drafters = {"dflash": config.dflash, "dflash2": config.dflash2}
+    taps = [len(d.target_layers) for name, d in drafters.items() if d and name in demand.components]
+    sizes = PassSizes(
+        rows=min(demand.prefill_chunk, demand.max_context) + (demand.sequences - 1) * demand.window,
+        logit_rows=demand.sequences * demand.window,
+        context=demand.max_context,
+        activation_bytes=demand.activation_bytes,
+        taps=sum(taps),
+    )
+    needed = pass_bytes(config.text, sizes)
+    if "vision" not in demand.components:
+        return needed
+    assert config.vision is not None
+    encoded = media_bytes(config, MEDIA_PATCHES, demand.activation_bytes) * demand.sequences
+    encoding = encode_bytes(config.vision, MEDIA_PATCHES, demand.activation_bytes)
+    return max(needed, encoding) + encoded
