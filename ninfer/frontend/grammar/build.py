@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Final, assert_never
 
 import llguidance
-from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
 from ninfer.errors import ConstraintError, GrammarBackendError
 from ninfer.frontend.grammar.after_thought import AfterThought
@@ -67,23 +66,24 @@ class ConstraintBuilder:
 def _grammars(spec: ConstraintSpec, vocabulary: Vocabulary) -> tuple[str, str]:
     """The grammar of an answer alone, and of an answer behind a closed thought."""
     if isinstance(spec, GrammarSpec):
-        lark = _users_lark(spec.text, vocabulary)
-        parts = [
-            {"lark_grammar": "start: LEAD? @answer\n" + _LEAD},
-            {"name": "answer", "lark_grammar": lark},
-        ]
-        return llguidance.LLMatcher.grammar_from_lark(lark), json.dumps({"grammars": parts})
+        answer = {"name": "answer", "lark_grammar": _users_lark(spec.text)}
+        lead = {"lark_grammar": "start: LEAD? @answer\n" + _LEAD}
+        plain = json.dumps({"grammars": [answer]})
+        check_grammar(plain, "the grammar", "grammar", vocabulary.backend)
+        return plain, json.dumps({"grammars": [lead, answer]})
     rules = _rules(spec)
     try:
         rules.encode()
     except UnicodeEncodeError:
         raise ConstraintError(
             "the output constraint holds an unpaired surrogate; send whole characters",
-            code=_unsatisfiable_code(spec),
+            code="invalid_choice" if isinstance(spec, ChoiceSpec) else "invalid_json_schema",
         ) from None
-    plain = llguidance.LLMatcher.grammar_from_lark("start: answer\n" + rules)
-    behind_thought = llguidance.LLMatcher.grammar_from_lark("start: LEAD? answer\n" + _LEAD + rules)
-    return plain, behind_thought
+    from_lark = llguidance.LLMatcher.grammar_from_lark
+    return (
+        from_lark("start: answer\n" + rules),
+        from_lark("start: LEAD? answer\n" + _LEAD + rules),
+    )
 
 
 def _rules(spec: JsonObjectSpec | JsonSchemaSpec | RegexSpec | ChoiceSpec | ToolCallSpec) -> str:
@@ -119,15 +119,12 @@ def _regex(pattern: str) -> str:
         ) from None
 
 
-def _users_lark(text: str, vocabulary: Vocabulary) -> str:
+def _users_lark(text: str) -> str:
     try:
-        lark = any_to_lark(text)
-        grammar = llguidance.LLMatcher.grammar_from_lark(lark)
-        check_grammar(grammar, "the grammar", "grammar", vocabulary.backend)
-    except (GbnfToLarkError, UnicodeEncodeError) as error:
+        return llguidance.grammar_from("grammar", text)
+    except ValueError as error:
         reason = " ".join(str(error).split())[:200]
         raise ConstraintError(f"the grammar: {reason}", code="invalid_grammar") from None
-    return lark
 
 
 def _unsatisfiable_code(spec: ConstraintSpec) -> str:

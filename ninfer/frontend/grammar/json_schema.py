@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import llguidance
@@ -59,11 +60,18 @@ def check_grammar(
 
     Raises ConstraintError whose code ends in `kind`, GrammarBackendError if the library breaks.
     """
+    message = _complaint(grammar, tokenizer)
+    if message:
+        raise _refusal(message, where, kind)
+
+
+# Agents send the same hundreds of tools with every request.
+@lru_cache(2048)
+def _complaint(grammar: str, tokenizer: llguidance.LLTokenizer | None = None) -> str:
     failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(
         grammar, tokenizer, limits=_LIMITS
     )
-    if failed:
-        raise _refusal(" ".join(messages), where, kind)
+    return " ".join(messages) if failed else ""
 
 
 def literal(text: str) -> str:
