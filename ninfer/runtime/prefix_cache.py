@@ -127,9 +127,7 @@ class PrefixCache:
         """
         spill, written = self._spill, 0
         if spill is not None:
-            # Beginnings last: they are then the newest, and outlast what needs them.
-            for node in sorted(self._tree.borders, key=lambda node: -node.depth):
-                written += spill.write(node)
+            written = sum(spill.write(node) for node in self._tree.borders if not node.children)
             self.stats.stored += written
         return written
 
@@ -268,7 +266,7 @@ class PrefixCache:
 
         Returns the page before them when that is a leaf now.
         """
-        if self._spill is not None and (not node.children or node.continued):
+        if self._spill is not None and not node.children:
             self.stats.stored += self._spill.write(node)
         gone = self._tree.unmark(node)
         self.stats.dropped_states += 1

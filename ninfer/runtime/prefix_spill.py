@@ -35,8 +35,9 @@ class RestorePlan:
 class Spill:
     """Copies entries out of the caches into a tier, and plans and loads what comes back.
 
-    A record holds the pages behind the border before it; that border's own record holds those
-    before, so a shared beginning is stored once.
+    A record holds the pages behind the border before it, and that border's own record those before,
+    so a shared beginning is stored once. Both are written together, and the beginning is always the
+    newer one, so that a tier does not drop it first.
     """
 
     def __init__(self, pages: CacheViews, snapshots: StateSnapshots, tier: Tier) -> None:
@@ -45,18 +46,21 @@ class Spill:
         self._tier = tier
         self._form = RecordForm.of(pages, snapshots.views)
 
-    def write(self, node: Node) -> bool:
-        """Store the entry of a border with a state, unless it is there; whether it was written."""
-        assert node.boundary is not None
+    def write(self, node: Node) -> int:
+        """Store the entry of a border and those it continues; returns how many were not there."""
+        borders = [above for above in node.upwards() if above.boundary is not None]
+        return sum(
+            self._tier.put(self._record(border, border.boundary.snapshot))
+            for border in borders
+            if border.boundary is not None and not self._tier.touch(border.chain)
+        )
+
+    def _record(self, node: Node, snapshot: Snapshot) -> Record:
         path, base = node.path, node.base
-        if base:
-            path[base - 1].continued = True
-        if self._tier.holds(node.chain):
-            return False
         nodes, root = path[base:], path[0].parent
         first = nodes[0].parent
         assert first is not None and root is not None
-        record = Record(
+        return Record(
             salt=root.salt,
             layout=self._form.layout,
             before=first.chain,
@@ -64,9 +68,8 @@ class Spill:
             start=base,
             contents=tuple(n.content for n in nodes if n.content is not None),
             pages=self._pages.copy_out([n.page for n in nodes], _HOST),
-            state=tuple(t.to(_HOST) for t in node.boundary.snapshot.tensors),
+            state=tuple(t.to(_HOST) for t in snapshot.tensors),
         )
-        return self._tier.put(record)
 
     def plan(self, key: PrefixKey, cached: int, best: int) -> RestorePlan | MissReason | None:
         """How to get beyond `best` pages, of which `cached` are in memory, without a state.

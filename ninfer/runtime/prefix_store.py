@@ -27,6 +27,9 @@ class Tier(Protocol):
     def holds(self, chain: bytes) -> bool:
         """Whether a record is there; it may still prove unusable."""
 
+    def touch(self, chain: bytes) -> bool:
+        """Make a record the newest; False when it is not there."""
+
     def put(self, record: Record) -> bool:
         """Keep a record, dropping older ones as needed; False when that is not possible."""
 
@@ -51,6 +54,13 @@ class HostTier:
         return chain in self._records or (
             self._overflow is not None and self._overflow.holds(chain)
         )
+
+    def touch(self, chain: bytes) -> bool:
+        """Make a record the newest of those that it lies with; False when it is nowhere."""
+        if chain in self._records:
+            self._records.move_to_end(chain)
+            return True
+        return self._overflow is not None and self._overflow.touch(chain)
 
     def put(self, record: Record) -> bool:
         """Keep a record; one that is larger than the capacity goes to the overflow at once."""
@@ -111,6 +121,14 @@ class DiskTier:
     def holds(self, chain: bytes) -> bool:
         """Whether there is a file of this name."""
         return self._path(chain).exists()
+
+    def touch(self, chain: bytes) -> bool:
+        """Set the time of the file to now; False when it is not there."""
+        try:
+            os.utime(self._path(chain), follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def put(self, record: Record) -> bool:
         """Write a record. A disk that refuses is counted, and logged once."""

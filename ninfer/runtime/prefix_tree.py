@@ -35,7 +35,6 @@ class Node:
     children: dict[bytes, "Node"] = field(default_factory=dict)
     boundary: Boundary | None = None
     lost: bool = False  # it had a state once
-    continued: bool = False  # a tier holds an entry that begins behind this page
     salt: bytes = b""
 
     def upwards(self) -> Iterator["Node"]:
