@@ -250,16 +250,20 @@ class PrefixCache:
         self, heap: list[tuple[bool, float, int, Node]], node: Node, keep: frozenset[Node]
     ) -> None:
         """Add a leaf to those that may be dropped, unless that could never free a page."""
-        if node.children or not keep.isdisjoint(node.tail):
+        if node.children:
             return
-        gain = self._unshared(node.tail)
+        tail = node.tail
+        if not keep.isdisjoint(tail):
+            return
+        gain = self._unshared(tail)
         if gain or self._unshared(node.upwards()):
             # Pages that somebody holds become free by none; they only stand in the way of others.
             value = self._value(node) / max(gain, 1)
             heapq.heappush(heap, (gain == 0, value, node.page, node))
 
     def _unshared(self, nodes: Iterable[Node]) -> int:
-        return sum(self._pool.owners(node.page) == 1 for node in nodes)
+        owners = self._pool.owners
+        return sum(1 for node in nodes if owners(node.page) == 1)
 
     def _drop(self, node: Node) -> Node | None:
         """Drop the state of a border and the pages that only it made reusable.

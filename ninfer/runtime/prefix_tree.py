@@ -47,18 +47,20 @@ class Node:
     @property
     def base(self) -> int:
         """Depth of the nearest border with a state before this page, 0 without one."""
-        above = self.upwards()
-        next(above)
-        return next((node.depth for node in above if node.boundary is not None), 0)
+        node = self.parent
+        while node is not None and node.boundary is None:
+            node = node.parent
+        return 0 if node is None else node.depth
 
     @property
     def tail(self) -> list["Node"]:
         """Pages that only this leaf's state makes reusable, itself first."""
-        pages = [self]
-        for node in islice(self.upwards(), 1, None):
+        pages, node = [self], self.parent
+        while node is not None and node.parent is not None:
             if node.boundary is not None or len(node.children) > 1:
                 break
             pages.append(node)
+            node = node.parent
         return pages
 
     @property

@@ -5,6 +5,8 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from prefix_scene import SALT, Scene, words
 
 from ninfer.errors import CapacityError
@@ -269,6 +271,52 @@ def test_a_longer_key_is_that_of_all_its_tokens() -> None:
     assert longer.chain(7) == PrefixKey(tokens, SALT, spans).chain(7)
     assert (longer.pages, longer.reusable) == (7, 7)
     assert PrefixKey(tokens[:448], SALT).reusable == 6
+
+
+SMALL_SPANS = st.lists(
+    st.builds(
+        MediaSpan,
+        start=st.integers(0, 150),
+        length=st.integers(1, 40),
+        row=st.integers(0, 1),
+        grid=st.sampled_from([(1, 2, 4), (1, 4, 2)]),
+        digest=st.sampled_from([b"a", b"ab"]),
+    ),
+    max_size=1,
+)
+
+
+@given(
+    st.lists(st.integers(0, 1), min_size=192, max_size=192),
+    st.integers(0, 192),
+    SMALL_SPANS,
+    SMALL_SPANS,
+)
+def test_hashes_agree_exactly_when_tokens_and_media_do(
+    tokens: list[int], change: int, one: list[MediaSpan], two: list[MediaSpan]
+) -> None:
+    other = [token ^ (place == change) for place, token in enumerate(tokens)]
+    left, right = PrefixKey(tokens, SALT, one), PrefixKey(other, SALT, two)
+    by_token = [_identity(tokens, one, place) for place in range(192)]
+    by_other = [_identity(other, two, place) for place in range(192)]
+    for pages in range(4):
+        same = by_token[: pages * 64] == by_other[: pages * 64]
+        assert (left.chain(pages) == right.chain(pages)) == same
+    for page in range(3):
+        places = range(page * 64, page * 64 + 64)
+        expected = next((p - page * 64 for p in places if by_token[p] != by_other[p]), None)
+        found = prefix_keys.difference(left.page(page), right.page(page))
+        if expected is None:
+            assert found is None
+        else:
+            # A part of media that ends earlier differs from its first token on.
+            assert found is not None and found[0] <= expected
+
+
+def _identity(tokens: list[int], spans: list[MediaSpan], place: int) -> tuple[object, ...]:
+    """A token, and which row of which media it stands for."""
+    inside = [s for s in spans if s.start <= place < s.start + s.length]
+    return tokens[place], *((s.digest, s.grid, s.row + place - s.start) for s in inside)
 
 
 def test_borders_worth_keeping() -> None:

@@ -315,12 +315,22 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
 
 WRITER = """
 import sys
+import time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import torch
 torch.set_num_threads(1)
 from prefix_scene import Scene, words
+from ninfer.runtime import prefix_store
 from ninfer.runtime.prefix_store import DiskTier
+encode = prefix_store.encode
+
+def slowly(record):
+    for piece in encode(record):
+        yield piece
+        time.sleep(0.01)
+
+prefix_store.encode = slowly
 scene = Scene(page_count=64, tier=DiskTier(Path(sys.argv[1]), 1 << 30))
 seed = int(sys.argv[3])
 sys.stdout.write("ready\\n")
@@ -340,8 +350,9 @@ def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             assert writer.stdout.readline() == b"ready\n"
-            time.sleep(0.3 + 0.2 * rng.random())
+            time.sleep(0.4 + 0.2 * rng.random())
             writer.send_signal(signal.SIGKILL)
+    assert list(tmp_path.glob(".*.partial")), "no kill fell into a write"
     scene = Scene(page_count=64, tier=DiskTier(tmp_path, LARGE))
     found = files(tmp_path)
     assert found, "nothing was written before the kill"
