@@ -13,13 +13,16 @@ from ninfer.ops.moe import route_topk, sparse_moe
 from ninfer.ops.norm import add_rmsnorm, gated_rmsnorm, l2norm, rmsnorm
 from ninfer.ops.rope import mrope
 from ninfer.ops.sampling import (
+    add_bias,
     argmax,
     candidates,
     draw,
     finite_rows,
     logprobs,
+    mask,
     penalise,
     sample,
+    top_logprobs,
 )
 from ninfer.ops.sampling.uniform import Purpose, uniform, uniform_bits
 from ninfer.ops.selector import edge_scores, indexed_argmax, indexed_top, tempered_softmax
@@ -52,6 +55,7 @@ __all__ = [
     "SharedExpert",
     "Weight",
     "add",
+    "add_bias",
     "add_rmsnorm",
     "argmax",
     "block_attention",
@@ -75,6 +79,7 @@ __all__ = [
     "linear_bias",
     "linear_swiglu",
     "logprobs",
+    "mask",
     "mrope",
     "paged_attention",
     "penalise",
@@ -89,6 +94,7 @@ __all__ = [
     "slice_attention",
     "sparse_moe",
     "tempered_softmax",
+    "top_logprobs",
     "uniform",
     "uniform_bits",
     "write_kv",

@@ -243,6 +243,48 @@ BAD: dict[str, tuple[str, str, Callable[[dict[str, Any]], dict[str, Any]], str]]
     "limit": ("argmax", "rows_below_9", lambda a: {"limit": 41}, "limit is 41"),
     "no ids": ("sample", "ties", lambda a: {"limit": 0}, "limit is 0"),
     "settings": ("candidates", "ties", lambda a: {"top_p": a["top_p"][1:]}, "top_p is of shape"),
+    "integer settings": (
+        "candidates",
+        "ties",
+        lambda a: {"min_p": a["min_p"].long()},
+        "min_p is torch.int64, must be floats",
+    ),
+    "float top_k": (
+        "sample",
+        "ties",
+        lambda a: {"top_k": a["top_k"].float()},
+        "top_k is torch.float32, must be integers",
+    ),
+    "repetition": (
+        "penalise",
+        "repetition",
+        lambda a: {"repetition": a["repetition"][1:]},
+        "repetition is of shape",
+    ),
+    "bias rows": (
+        "add_bias",
+        "some",
+        lambda a: {"rows": a["rows"][1:]},
+        "rows is of shape",
+    ),
+    "mask type": (
+        "mask",
+        "all_words",
+        lambda a: {"allowed": a["allowed"].long()},
+        "allowed is torch.int64, must be int32",
+    ),
+    "mask width": (
+        "mask",
+        "all_words",
+        lambda a: {"allowed": a["allowed"].repeat(1, 2)},
+        r"allowed is of shape \(3, 6\), must be of shape \(3, <= 3\)",
+    ),
+    "too many logprobs": (
+        "top_logprobs",
+        "ties",
+        lambda a: {"n": 301},
+        "n is 301, must be in 0..300",
+    ),
     "uniforms": ("sample", "ties", lambda a: {"u": a["u"][1:]}, "u is of shape"),
     "counts": (
         "penalise",

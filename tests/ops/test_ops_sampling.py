@@ -7,7 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from ninfer.ops import argmax, candidates, draw, finite_rows, logprobs, penalise, sample
+from ninfer.ops import (
+    add_bias,
+    argmax,
+    candidates,
+    draw,
+    finite_rows,
+    logprobs,
+    mask,
+    penalise,
+    sample,
+    top_logprobs,
+)
+from ninfer.ops.sampling.ranking import best
 from ninfer.ops.tensors import Candidates
 
 
@@ -86,7 +98,7 @@ def test_tiny_temperature_is_greedy_without_nan(temperature: float):
     logits = torch.tensor([[5.0, 9.0, 8.999, -torch.inf]])
     choice = candidates(logits, limit=4, **settings(temperature=temperature))
     assert choice.ids[0, 0] == 1
-    assert choice.weights[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert choice.weights[0].tolist() == [1.0]
     for u in (0.0, 0.5, 1 - 2**-24):
         assert (
             sample(logits, limit=4, u=torch.tensor([u]), **settings(temperature=temperature)) == 1
@@ -197,6 +209,152 @@ def test_penalties_formula():
     got = penalise(logits, counts, torch.tensor([0.5, 0.0]), torch.tensor([0.25, -1.0]))
     assert got.tolist() == [[1.0, 1.25, 1.75], [6.0, 5.0, 6.0]]
     assert penalise(logits.bfloat16(), counts, torch.ones(2), torch.ones(2)).dtype is torch.float32
+
+
+def test_repetition_comes_before_the_other_penalties():
+    logits = torch.tensor([[3.0, -3.0, 3.0, 0.0], [3.0, -3.0, 3.0, 0.0]])
+    counts = torch.tensor([[1, 2, 0, 1], [1, 2, 0, 1]])
+    presence, off = torch.tensor([0.5, 0.0]), torch.zeros(2)
+    got = penalise(logits, counts, presence, off, torch.tensor([1.5, 1.0]))
+    assert got[0].tolist() == [1.5, -5.0, 3.0, -0.5]
+    assert torch.equal(got[1], logits[1])
+
+
+def test_bias_is_added_where_it_is_given():
+    logits = torch.zeros(2, 4, dtype=torch.bfloat16)
+    rows, ids = torch.tensor([1, 0, 1]), torch.tensor([3, 0, 0])
+    got = add_bias(logits, rows, ids, torch.tensor([1e-3, -100.0, -torch.inf]))
+    assert got.dtype is torch.float32
+    assert got.tolist() == [[-100.0, 0, 0, 0], [-torch.inf, 0, 0, pytest.approx(1e-3, rel=1e-6)]]
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert torch.equal(add_bias(logits, nothing, nothing, torch.zeros(0)), logits.float())
+
+
+@pytest.mark.parametrize(("vocabulary", "words"), [(96, 3), (70, 3), (100, 2), (33, 1)])
+def test_mask_reads_bits_from_the_lowest_up(vocabulary: int, words: int):
+    allowed = torch.randint(-(2**31), 2**31, (3, words)).to(torch.int32)
+    logits = torch.randn(3, vocabulary).bfloat16()
+    got = mask(logits, allowed)
+    assert got.dtype is torch.bfloat16
+    for row, bits in enumerate(allowed.tolist()):
+        for i in range(vocabulary):
+            is_allowed = i < 32 * words and bits[i // 32] % 2**32 >> i % 32 & 1
+            assert got[row, i] == (logits[row, i] if is_allowed else -torch.inf)
+
+
+def test_a_row_without_an_allowed_id_gives_no_token():
+    allowed = torch.tensor([[0, 0], [-1, 0]], dtype=torch.int32)
+    logits = mask(torch.zeros(2, 40), allowed)
+    assert sample(logits, limit=40, u=torch.zeros(2), **settings(2)).tolist() == [-1, 0]
+
+
+def test_top_logprobs():
+    logits = torch.tensor([[0.0, 2.0, 2.0, 1.0, 9.0], [0.0, torch.nan, 0.0, 0.0, 0.0]])
+    ids, values = top_logprobs(logits, 4, 3)
+    assert ids.tolist() == [[1, 2, 3], [-1, -1, -1]]
+    assert torch.equal(values[:1], logprobs(logits[:1], ids[:1], 4))
+    assert values[1].isnan().all()
+    ids, values = top_logprobs(logits, 4, 0)
+    assert (ids.shape, values.shape) == ((2, 0), (2, 0))
+
+
+@pytest.mark.parametrize("width", [1, 7, 2048, 2049, 5000, 20_011])
+@pytest.mark.parametrize("levels", [1, 3, 40, 10**6])
+def test_ranking_equals_a_stable_sort(width: int, levels: int):
+    """Few levels: ties inside blocks, across blocks and at the border of the list."""
+    x = torch.randint(0, levels, (3, width)).float()
+    x[0, ::3] = -torch.inf
+    want = x.sort(descending=True, stable=True).indices
+    for count in {1, 2, 20, 64, 700, width} & set(range(width + 1)):
+        assert torch.equal(best(x, count), want[:, :count])
+
+
+SHAPES = {"flat": 0.05, "usual": 3.0, "steep": 30.0}
+
+
+def slow_list(x: Tensor, heat: float, top_k: int, top_p: float, min_p: float) -> list[int]:
+    """Candidates in Python floats from a whole sort."""
+    order = sorted(range(len(x)), key=lambda i: (-float(x[i]), i))[: top_k or None]
+    weights = [math.exp((float(x[i]) - float(x[order[0]])) / heat) for i in order]
+    total, running, kept = math.fsum(weights), 0.0, []
+    for i, weight in zip(order, weights, strict=True):
+        if weight < min_p:
+            break
+        kept.append(i)
+        running += weight
+        if top_p < 1 and running >= top_p * total:
+            break
+    return kept
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_lists_that_grow_equal_a_whole_sort(shape: str):
+    """Cuts that fall inside the first list, behind it, behind the second one, and nowhere."""
+    logits = torch.randn(1, 6000) * SHAPES[shape]
+    for top_k, top_p, min_p in (
+        (0, 0.5, 0.0),
+        (0, 0.95, 0.0),
+        (0, 0.999, 0.0),
+        (0, 1.0, 0.05),
+        (0, 1.0, 1e-9),
+        (0, 0.9, 0.5),
+        (0, 0.9, 1e-4),
+        (20, 0.9, 0.01),
+        (700, 0.9, 0.0),
+        (5000, 0.99, 0.0),
+        (5000, 1.0, 0.0),
+    ):
+        got = candidates(
+            logits,
+            limit=6000,
+            temperature=torch.tensor([0.8], dtype=torch.float64),
+            top_k=torch.tensor([top_k]),
+            top_p=torch.tensor([top_p], dtype=torch.float64),
+            min_p=torch.tensor([min_p], dtype=torch.float64),
+        )
+        want = slow_list(logits[0], 0.8, top_k, top_p, min_p)
+        assert got.ids[0].tolist() == want, (top_k, top_p, min_p)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("cuts", [{}, {"top_p": 0.9}, {"min_p": 0.02}, {"top_k": 3000}])
+def test_a_draw_that_ranks_part_of_a_row_equals_one_that_ranks_it_all(
+    shape: str, cuts: dict[str, Any]
+):
+    logits, u = torch.randn(40, 6000) * SHAPES[shape], torch.rand(40)
+    u[0], u[1] = 0.0, 1 - 2**-24
+    own = settings(40, temperature=0.7, **cuts)
+    got = sample(logits, limit=6000, u=u, **own)
+    assert torch.equal(got, draw(candidates(logits, limit=6000, **own), u))
+
+
+def test_company_changes_no_draw_and_no_weight():
+    """Rows of every kind side by side; some lists grow to the whole vocabulary, some do not."""
+    rows = 24
+    logits = torch.randn(rows, 4000) * torch.linspace(0.05, 20, rows).unsqueeze(1)
+    own = {
+        "temperature": torch.tensor([0.0, 0.6, 1.0, 1.4]).repeat(6),
+        "top_k": torch.tensor([0, 0, 20, 2000, 0, 0]).repeat(4),
+        "top_p": torch.tensor([1.0, 0.9, 1.0]).repeat(8),
+        "min_p": torch.tensor([0.0, 0.0, 0.0, 0.0, 0.05]).repeat(5)[:rows],
+    }
+    u = torch.rand(rows)
+    together = sample(logits, limit=3990, u=u, **own)
+    lists = candidates(logits, limit=3990, **own)
+    for row in range(rows):
+        part = slice(row, row + 1)
+        alone = {name: value[part] for name, value in own.items()}
+        assert sample(logits[part].clone(), limit=3990, u=u[part], **alone) == together[row]
+        one = candidates(logits[part].clone(), limit=3990, **alone)
+        width = one.ids.shape[1]
+        assert torch.equal(lists.weights[row, :width], one.weights[0])
+        assert torch.equal(lists.ids[row, :width], one.ids[0])
+        assert (lists.weights[row, width:] == 0).all()
+
+
+def test_a_uniform_that_rounds_up_to_1_draws_the_last_candidate():
+    choice = Candidates(torch.tensor([[7, 3, 0]]), torch.tensor([[1.0, 2.0, 0.0]]).double())
+    assert draw(choice, torch.tensor([1 - 2**-53], dtype=torch.float64)).tolist() == [3]
 
 
 def test_logprobs_ignore_ids_beyond_the_limit():

@@ -1,7 +1,8 @@
-"""Contract of sampling: penalties, candidate cuts, draws, greedy choice and log-probabilities."""
+"""Contract of sampling: penalties, bias, masks, candidate cuts, draws, log-probabilities."""
 
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from ninfer.ops import checks
@@ -10,27 +11,75 @@ from ninfer.ops.sampling import reference
 from ninfer.ops.tensors import Candidates
 
 _PENALISE: Final = Route(reference.penalise)
+_ADD_BIAS: Final = Route(reference.add_bias)
+_MASK: Final = Route(reference.mask)
 _FINITE_ROWS: Final = Route(reference.finite_rows)
 _ARGMAX: Final = Route(reference.argmax)
 _CANDIDATES: Final = Route(reference.candidates)
 _DRAW: Final = Route(reference.draw)
 _SAMPLE: Final = Route(reference.sample)
 _LOGPROBS: Final = Route(reference.logprobs)
+_TOP_LOGPROBS: Final = Route(reference.top_logprobs)
+_SETTINGS: Final = ("temperature", "top_k", "top_p", "min_p", "u")
 
 
-def penalise(logits: Tensor, counts: Tensor, presence: Tensor, frequency: Tensor) -> Tensor:
-    """logit - presence * [count > 0] - frequency * count.
+def penalise(
+    logits: Tensor,
+    counts: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+    repetition: Tensor | None = None,
+) -> Tensor:
+    """x - presence * [count > 0] - frequency * count, of x = the logit after `repetition`.
 
-    Shapes: logits [R, V], counts [R, V] integers >= 0, presence and frequency [R] floats
-    -> [R, V] float32 (float64 for float64). Raises ValueError for shapes that disagree.
+    Repetition comes first: where count > 0, a positive logit is divided by it and any other one
+    multiplied (CTRL, Keskar et al. 2019); 1 and None change nothing. `counts` says how often a
+    sequence has generated each id; the caller leaves the prompt out.
+    Shapes: logits [R, V], counts [R, V] integers >= 0, presence and frequency [R] floats,
+    repetition [R] floats > 0 -> [R, V] float32 (float64 for float64).
+    Raises ValueError for shapes that disagree.
     """
-    checks.activation("penalise", "logits", logits, 2)
-    checks.shaped("penalise", "counts", counts, logits.shape, logits)
+    op = "penalise"
+    checks.activation(op, "logits", logits, 2)
+    checks.shaped(op, "counts", counts, logits.shape, logits)
     if counts.dtype.is_floating_point:
-        raise checks.wrong("penalise", "counts", counts.dtype, "integers")
-    checks.shaped("penalise", "presence", presence, logits.shape[:1], logits)
-    checks.shaped("penalise", "frequency", frequency, logits.shape[:1], logits)
-    return _PENALISE.run(logits, counts, presence, frequency)
+        raise checks.wrong(op, "counts", counts.dtype, "integers")
+    checks.shaped(op, "presence", presence, logits.shape[:1], logits)
+    checks.shaped(op, "frequency", frequency, logits.shape[:1], logits)
+    if repetition is not None:
+        checks.shaped(op, "repetition", repetition, logits.shape[:1], logits)
+    return _PENALISE.run(logits, counts, presence, frequency, repetition)
+
+
+def add_bias(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> Tensor:
+    """logits with values[n] added at (rows[n], ids[n]); the pairs are all different.
+
+    Shapes: logits [R, V], rows and ids [N] int64, values [N] floats -> [R, V] float32 (float64 for
+    float64). Raises ValueError for shapes or types that disagree.
+    """
+    checks.activation("add_bias", "logits", logits, 2)
+    checks.activation("add_bias", "values", values, 1)
+    checks.indices("add_bias", "rows", rows, values.shape, logits)
+    checks.indices("add_bias", "ids", ids, values.shape, logits)
+    return _ADD_BIAS.run(logits, rows, ids, values)
+
+
+def mask(logits: Tensor, allowed: Tensor) -> Tensor:
+    """logits where an id is allowed, -inf elsewhere.
+
+    Bit i % 32 of word i // 32 stands for id i (the bitmasks of llguidance); ids behind the last
+    word are not allowed. Shapes: logits [R, V], allowed [R, W] int32, W <= ceil(V / 32)
+    -> [R, V] in the type of logits. Raises ValueError for shapes or types that disagree.
+    """
+    checks.activation("mask", "logits", logits, 2)
+    if allowed.dtype is not torch.int32:
+        raise checks.wrong("mask", "allowed", allowed.dtype, "int32")
+    words = -(-logits.shape[1] // 32)
+    if allowed.ndim != 2 or allowed.shape[1] > words:
+        seen = f"of shape {tuple(allowed.shape)}"
+        raise checks.wrong("mask", "allowed", seen, f"of shape ({logits.shape[0]}, <= {words})")
+    checks.shaped("mask", "allowed", allowed, (logits.shape[0], allowed.shape[1]), logits)
+    return _MASK.run(logits, allowed)
 
 
 def finite_rows(logits: Tensor, limit: int) -> Tensor:
@@ -69,8 +118,8 @@ def candidates(
     sum over the top_k (top_p >= 1 cuts nothing, 0 leaves the best). Temperature <= 0 leaves the
     best token alone; a row that `finite_rows` refuses leaves the id -1 alone.
     Shapes: logits [R, V]; temperature, top_p, min_p [R] floats and top_k [R] integers, on any
-    device -> Candidates of R rows. Weights are float64.
-    Raises ValueError for a limit outside 1..V and for settings that are not [R].
+    device -> Candidates of R rows, as many columns as the longest list has weights above 0.
+    Raises ValueError for a limit outside 1..V and for settings that are not [R] or of another kind.
     """
     _check_logits("candidates", logits, limit)
     _check_settings("candidates", logits, temperature, top_k, top_p, min_p)
@@ -100,12 +149,13 @@ def sample(
 ) -> Tensor:
     """`draw` from `candidates`: the next token of each row; temperature <= 0 is `argmax`.
 
-    A row that `finite_rows` refuses gives -1. Shapes as there, u [R] in [0, 1) -> [R] int64.
-    Raises ValueError for a limit outside 1..V and for settings that are not [R].
+    A row that `finite_rows` refuses gives -1. Only as much of a row is ranked as u asks for, so a
+    sum of weights may differ from that of `draw` in its last digit.
+    Shapes as there, u [R] floats in [0, 1) on any device -> [R] int64.
+    Raises ValueError for a limit outside 1..V and for settings that are not [R] or of another kind.
     """
     _check_logits("sample", logits, limit)
-    _check_settings("sample", logits, temperature, top_k, top_p, min_p)
-    checks.shaped("sample", "u", u, logits.shape[:1], logits)
+    _check_settings("sample", logits, temperature, top_k, top_p, min_p, u)
     return _SAMPLE.run(
         logits, limit=limit, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, u=u
     )
@@ -122,6 +172,19 @@ def logprobs(logits: Tensor, ids: Tensor, limit: int) -> Tensor:
     return _LOGPROBS.run(logits, ids, limit)
 
 
+def top_logprobs(logits: Tensor, limit: int, n: int) -> tuple[Tensor, Tensor]:
+    """(ids, values): the n most likely ids below `limit` and their `logprobs`, best first.
+
+    Lower id first on ties. A row that `finite_rows` refuses gives ids -1 and NaN.
+    Shapes: logits [R, V] -> [R, n] int64 and [R, n] float32 (float64 for float64).
+    Raises ValueError for a limit outside 1..V and n outside 0..limit.
+    """
+    _check_logits("top_logprobs", logits, limit)
+    if not 0 <= n <= limit:
+        raise checks.wrong("top_logprobs", "n", n, f"in 0..{limit}")
+    return _TOP_LOGPROBS.run(logits, limit, n)
+
+
 def _check_logits(op: str, logits: Tensor, limit: int) -> None:
     checks.activation(op, "logits", logits, 2)
     if not 1 <= limit <= logits.shape[1]:
@@ -129,8 +192,10 @@ def _check_logits(op: str, logits: Tensor, limit: int) -> None:
 
 
 def _check_settings(op: str, logits: Tensor, *settings: Tensor) -> None:
-    names = ("temperature", "top_k", "top_p", "min_p")
-    for name, setting in zip(names, settings, strict=True):
+    for name, setting in zip(_SETTINGS, settings, strict=False):
         if setting.shape != logits.shape[:1]:
             seen = f"of shape {tuple(setting.shape)}"
             raise checks.wrong(op, name, seen, f"of shape ({logits.shape[0]},)")
+        if setting.is_floating_point() == (name == "top_k"):
+            wanted = "integers" if name == "top_k" else "floats"
+            raise checks.wrong(op, name, setting.dtype, wanted)

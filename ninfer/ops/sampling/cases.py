@@ -7,13 +7,16 @@ import torch
 
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.sampling import (
+    add_bias,
     argmax,
     candidates,
     draw,
     finite_rows,
     logprobs,
+    mask,
     penalise,
     sample,
+    top_logprobs,
 )
 from ninfer.ops.tensors import Candidates
 
@@ -56,14 +59,32 @@ def _draw(inputs: Inputs) -> Call:
     return Call({"choice": choice, "u": inputs.uniform(6, dtype=torch.float32)})
 
 
-def _penalise(inputs: Inputs) -> Call:
+def _penalise(repeats: bool, inputs: Inputs) -> Call:
     arguments = {
         "logits": inputs.normal(3, 50),
         "counts": inputs.integers(0, 4, 3, 50).to(torch.int32),
         "presence": inputs.normal(3, dtype=torch.float32),
         "frequency": inputs.normal(3, dtype=torch.float32),
+        "repetition": inputs.uniform(3, dtype=torch.float32) + 0.5 if repeats else None,
     }
     return Call(arguments)
+
+
+def _bias(count: int, inputs: Inputs) -> Call:
+    places = inputs.shuffled(4 * 30)[:count]
+    values = inputs.normal(count, scale=5.0, dtype=torch.float32)
+    logits = inputs.normal(4, 30)
+    return Call({"logits": logits, "rows": places // 30, "ids": places % 30, "values": values})
+
+
+def _mask(vocabulary: int, words: int, inputs: Inputs) -> Call:
+    allowed = inputs.integers(-(2**31), 2**31, 3, words).to(torch.int32)
+    return Call({"logits": inputs.normal(3, vocabulary), "allowed": allowed})
+
+
+def _top_logprobs(vocabulary: int, limit: int, n: int, tied: bool, inputs: Inputs) -> Call:
+    logits = inputs.normal(3, vocabulary, scale=4.0)
+    return Call({"logits": logits.round() if tied else logits, "limit": limit, "n": n})
 
 
 def _logprobs(inputs: Inputs) -> Call:
@@ -84,9 +105,17 @@ CASES: Final = (
             ("vocabulary_1000", 1000, 990, False),
             ("ties", 300, 300, True),
             ("three_ids", 8, 3, False),
+            ("long_rows", 6000, 5990, False),
         )
     ),
     Case(draw, "padded", _draw),
-    Case(penalise, "counts", _penalise),
+    Case(penalise, "counts", partial(_penalise, False)),
+    Case(penalise, "repetition", partial(_penalise, True)),
+    Case(add_bias, "some", partial(_bias, 9)),
+    Case(add_bias, "none", partial(_bias, 0)),
+    Case(mask, "all_words", partial(_mask, 70, 3)),
+    Case(mask, "fewer_words", partial(_mask, 100, 2)),
     Case(logprobs, "below_limit", _logprobs),
+    Case(top_logprobs, "long_row", partial(_top_logprobs, 5000, 4990, 20, False)),
+    Case(top_logprobs, "ties", partial(_top_logprobs, 300, 300, 5, True)),
 )

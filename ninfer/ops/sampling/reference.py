@@ -1,18 +1,45 @@
-"""Sampling in plain torch, row by row; weights and their sums are float64."""
+"""Sampling in plain torch; weights and their sums are float64."""
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from torch.nn.functional import pad
 
 from ninfer.ops.precision import wide
+from ninfer.ops.sampling.choice import Lists, Settings, picked, ranked_lists
+from ninfer.ops.sampling.ranking import best
 from ninfer.ops.tensors import Candidates
 
 
-def penalise(logits: Tensor, counts: Tensor, presence: Tensor, frequency: Tensor) -> Tensor:
+def penalise(
+    logits: Tensor,
+    counts: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+    repetition: Tensor | None = None,
+) -> Tensor:
     """See the contract."""
     dtype = wide(logits)
-    flat = (counts > 0).to(dtype) * presence.to(dtype).unsqueeze(1)
-    return logits.to(dtype) - flat - counts.to(dtype) * frequency.to(dtype).unsqueeze(1)
+    x, seen = logits.to(dtype), counts > 0
+    if repetition is not None:
+        factor = repetition.to(dtype).unsqueeze(1)
+        x = torch.where(x > 0, x / factor, x * factor).where(seen, x)
+    flat = seen.to(dtype) * presence.to(dtype).unsqueeze(1)
+    return x - flat - counts.to(dtype) * frequency.to(dtype).unsqueeze(1)
+
+
+def add_bias(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> Tensor:
+    """See the contract."""
+    out = logits.to(wide(logits), copy=True)
+    out[rows, ids] += values.to(out.dtype)
+    return out
+
+
+def mask(logits: Tensor, allowed: Tensor) -> Tensor:
+    """See the contract."""
+    shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
+    bits = (allowed.unsqueeze(-1) >> shifts & 1).flatten(1).to(torch.bool)[:, : logits.shape[1]]
+    is_allowed = pad(bits, (0, logits.shape[1] - bits.shape[1]))
+    return logits.masked_fill(~is_allowed, -torch.inf)
 
 
 def finite_rows(logits: Tensor, limit: int) -> Tensor:
@@ -23,8 +50,8 @@ def finite_rows(logits: Tensor, limit: int) -> Tensor:
 
 def argmax(logits: Tensor, limit: int) -> Tensor:
     """See the contract."""
-    best = logits[:, :limit].argmax(-1)  # the first of equal ones
-    return best.where(finite_rows(logits, limit), -1)
+    first = logits[:, :limit].argmax(-1)  # of equal ones
+    return first.where(finite_rows(logits, limit), -1)
 
 
 def candidates(
@@ -37,40 +64,14 @@ def candidates(
     min_p: Tensor,
 ) -> Candidates:
     """See the contract."""
-    rows = zip(
-        logits[:, :limit].to(wide(logits)),
-        finite_rows(logits, limit).tolist(),
-        temperature.tolist(),
-        top_k.tolist(),
-        top_p.tolist(),
-        min_p.tolist(),
-        strict=True,
-    )
-    ids, weights = [], []
-    for row, finite, heat, keep, nucleus, floor in rows:
-        if not finite:
-            best = torch.full((1,), -1, device=row.device)
-        elif heat <= 0:
-            best = row.argmax().unsqueeze(0)
-        else:
-            best = _ranked(row, keep)
-        if finite and heat > 0:
-            weight = _cut(row[best].to(torch.float64), heat, nucleus, floor)
-        else:
-            weight = torch.ones(1, dtype=torch.float64, device=row.device)
-        ids.append(best[: weight.shape[0]])
-        weights.append(weight)
-    return Candidates(
-        ids=pad_sequence(ids, batch_first=True), weights=pad_sequence(weights, batch_first=True)
-    )
+    whole = torch.ones(logits.shape[0], dtype=torch.float64)
+    lists = _lists(logits[:, :limit], temperature, top_k, top_p, min_p, whole)
+    return Candidates(lists.ids, lists.weights)
 
 
 def draw(choice: Candidates, u: Tensor) -> Tensor:
     """See the contract."""
-    running = choice.weights.cumsum(-1)
-    target = u.to(torch.float64).unsqueeze(1) * running[:, -1:]
-    index = (running <= target).sum(-1, keepdim=True)
-    return choice.ids.gather(1, index).squeeze(1)
+    return _drawn(choice.ids, choice.weights, choice.weights.cumsum(-1)[:, -1], u)
 
 
 def sample(
@@ -84,10 +85,8 @@ def sample(
     u: Tensor,
 ) -> Tensor:
     """See the contract."""
-    choice = candidates(
-        logits, limit=limit, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
-    )
-    return draw(choice, u)
+    lists = _lists(logits[:, :limit], temperature, top_k, top_p, min_p, u)
+    return _drawn(lists.ids, lists.weights, lists.mass, u)
 
 
 def logprobs(logits: Tensor, ids: Tensor, limit: int) -> Tensor:
@@ -96,21 +95,46 @@ def logprobs(logits: Tensor, ids: Tensor, limit: int) -> Tensor:
     return x.gather(1, ids) - x.logsumexp(-1, keepdim=True)
 
 
-def _ranked(row: Tensor, keep: int) -> Tensor:
-    """Ids of the `keep` largest entries (0: all), lower id first on ties."""
-    if keep <= 0 or keep >= row.shape[0]:
-        return row.sort(descending=True, stable=True).indices
-    # Everything that reaches the keep-th value, in id order: a full sort is slow for a vocabulary.
-    bound = row.topk(keep).values[-1]
-    ids = (row >= bound).nonzero().squeeze(1)
-    return ids[row[ids].sort(descending=True, stable=True).indices[:keep]]
+def top_logprobs(logits: Tensor, limit: int, n: int) -> tuple[Tensor, Tensor]:
+    """See the contract."""
+    ids = best(logits[:, :limit], n) if n else logits.new_zeros((logits.shape[0], 0)).long()
+    values = logprobs(logits, ids, limit)
+    usable = finite_rows(logits, limit).unsqueeze(1)
+    return ids.where(usable, -1), values.where(usable, torch.nan)
 
 
-def _cut(x: Tensor, temperature: float, top_p: float, min_p: float) -> Tensor:
-    """Weights of the candidates that stay, from their descending logits."""
-    weights = ((x - x[0]) / temperature).exp_()
-    count = int((weights >= min_p).sum())
-    if top_p < 1:
-        running = weights.cumsum(0)
-        count = min(count, int((running < top_p * running[-1]).sum()) + 1)
-    return weights[:count]
+def _drawn(ids: Tensor, weights: Tensor, mass: Tensor, u: Tensor) -> Tensor:
+    running = weights.cumsum(-1)
+    # A u just below 1 may round up to the whole mass, behind the last candidate.
+    last = running[:, -1].nextafter(running.new_zeros(()))
+    target = (u.to(mass) * mass).minimum(last).unsqueeze(1)
+    index = (running <= target).sum(-1, keepdim=True)
+    return ids.gather(1, index).squeeze(1)
+
+
+def _lists(
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, u: Tensor
+) -> Lists:
+    """Lists of all rows; those of one candidate, greedy or unusable, need no ranking."""
+    heat, keep, nucleus, floor, place = (
+        setting.to(logits.device) for setting in (temperature, top_k, top_p, min_p, u)
+    )
+    count, width = logits.shape
+    single = argmax(logits, width)
+    lists = Lists(
+        single.unsqueeze(1),
+        torch.ones((count, 1), dtype=torch.float64, device=logits.device),
+        torch.ones(count, dtype=torch.float64, device=logits.device),
+    )
+    rows = ((single >= 0) & (heat > 0)).nonzero().flatten()
+    if not rows.numel():
+        return lists
+    settings = Settings(
+        temperature=heat.to(torch.float64),
+        top_k=keep.to(torch.int64).where((keep > 0) & (keep < width), width),
+        top_p=nucleus.to(torch.float64),
+        min_p=floor.to(torch.float64),
+        u=place.to(torch.float64),
+    )
+    ranked = ranked_lists(picked(logits, rows).to(wide(logits)), settings.of(rows))
+    return lists.with_rows(rows, ranked)
