@@ -15,6 +15,8 @@ _KEY: Final = re.compile(r"[^\s<>]{1,256}")
 # A set of parameters is counted in the bits of one 64-bit word.
 _MAX_PARAMETERS: Final = 64
 _MAX_REFERENCES: Final = 32
+# Nested alternatives beyond these are not looked into.
+_MAX_BRANCHES: Final = 100
 _BRANCHES: Final = ("anyOf", "oneOf", "allOf")
 _DEFINITIONS: Final = ("$defs", "definitions")
 # Keywords of a raw string that say nothing about it, or that its rule can hold.
@@ -27,7 +29,7 @@ _JSON_TYPES: Final[tuple[tuple[type, str], ...]] = (
     (bool, "boolean"),
     (int, "integer"),
     (float, "number"),
-    (Mapping, "object"),
+    (dict, "object"),
     (list, "array"),
     (type(None), "null"),
 )
@@ -127,22 +129,31 @@ def value_forms(tool: ToolSchema, schema: Any, key: str) -> list[str]:
     malformed schema.
     """
     where = f"tool {tool.tool.name}, parameter {key}"
+    forms = _forms(tool, schema, where, set())
+    return list(dict.fromkeys(forms)) or [_string(tool)]
+
+
+def _forms(tool: ToolSchema, schema: Any, where: str, seen: set[int]) -> list[str]:
+    """As `value_forms`; none for a schema in `seen`, which is a branch already."""
+    if isinstance(schema, bool):
+        return [_string(tool)]
     if not isinstance(schema, Mapping):
-        if isinstance(schema, bool):
-            return [_string(tool)]
         raise ConstraintError(f"{where}: {schema!r} is no schema", code="invalid_json_schema")
     schema = tool.resolve(schema)
+    if id(schema) in seen:
+        return []
     members = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(members, list) and members:
         raw = [m if isinstance(m, str) else json.dumps(m, ensure_ascii=False) for m in members]
-        return [literal(text + _CLOSER) for text in dict.fromkeys(raw)]
-    branches = schema.get("anyOf") or schema.get("oneOf")
-    kinds = _kinds(tool, schema, 0)
+        return [literal(text + _CLOSER) for text in raw]
+    kinds = _kinds(tool, schema, where, set())
     if kinds and "string" not in kinds:
         return [f"%json {_with_definitions(tool, schema, where)} {literal(_CLOSER)}"]
-    if isinstance(branches, list) and schema.keys() <= _STRING_KEYWORDS - {"type"} | {*_BRANCHES}:
-        forms = [form for branch in branches for form in value_forms(tool, branch, key)]
-        return list(dict.fromkeys(forms))
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    told = _STRING_KEYWORDS - {"type"} | {"anyOf", "oneOf"}
+    if isinstance(branches, list) and schema.keys() <= told and len(seen) < _MAX_BRANCHES:
+        seen.add(id(schema))
+        return [form for branch in branches for form in _forms(tool, branch, where, seen)]
     return [_raw_string(tool, schema, where)]
 
 
@@ -178,21 +189,32 @@ def _with_definitions(tool: ToolSchema, schema: Mapping[str, Any], where: str) -
     return json_text({**shared, **schema}, where, lenient=not tool.tool.strict)
 
 
-def _kinds(tool: ToolSchema, schema: Any, depth: int) -> set[str]:
-    """The JSON types that a schema names; none if it is silent."""
-    if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
-        return set()
+def _kinds(tool: ToolSchema, schema: Any, where: str, seen: set[int]) -> set[str] | None:
+    """The JSON types that a schema names; None if it is silent. Each schema counts once."""
+    if not isinstance(schema, Mapping):
+        return None
     schema = tool.resolve(schema)
+    if id(schema) in seen:
+        return set()
     named = schema.get("type")
     if named is not None:
-        return {named} if isinstance(named, str) else set(named)
+        names = [named] if isinstance(named, str) else named
+        if not _are_names(names):
+            raise ConstraintError(f"{where}: type is {named!r}", code="invalid_json_schema")
+        return set(names)
     members = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(members, list):
         return {name for member in members for kind, name in _JSON_TYPES if type(member) is kind}
-    kinds = [
-        _kinds(tool, branch, depth + 1) for name in _BRANCHES for branch in schema.get(name) or ()
-    ]
-    return set().union(*kinds) if all(kinds) else set()
+    seen.add(id(schema))
+    kinds: set[str] = set()
+    for name in _BRANCHES:
+        branches = schema.get(name)
+        for branch in branches if isinstance(branches, list) else ():
+            found = _kinds(tool, branch, where, seen) if len(seen) < _MAX_BRANCHES else None
+            if found is None:
+                return None
+            kinds |= found
+    return kinds or None
 
 
 def _check_whole(root: Mapping[str, Any], where: str) -> None:
