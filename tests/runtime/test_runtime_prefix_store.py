@@ -1,11 +1,10 @@
 """Entries in host memory and on disk: round trips, damage, layouts, limits, killed writers."""
 
+import fcntl
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -313,49 +312,65 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
     assert fresh.cache.match(scene.key(words(300, 1))).reason is MissReason.STORED_DAMAGED
 
 
-WRITER = """
+KILLED_WRITERS = """
+import os
+import random
+import signal
 import sys
 import time
 from pathlib import Path
+
 sys.path.insert(0, sys.argv[2])
 import torch
+
 torch.set_num_threads(1)
 from prefix_scene import Scene, words
 from ninfer.runtime import prefix_store
-from ninfer.runtime.prefix_store import DiskTier
+
 encode = prefix_store.encode
 
 def slowly(record):
     for piece in encode(record):
         yield piece
-        time.sleep(0.01)
+        time.sleep(0.04)
 
-prefix_store.encode = slowly
-scene = Scene(page_count=64, tier=DiskTier(Path(sys.argv[1]), 1 << 30))
-seed = int(sys.argv[3])
-sys.stdout.write("ready\\n")
-sys.stdout.flush()
-while True:
-    scene.run(words(3000, seed))
-    scene.cache.store_all()
-    scene.cache.clear()
-    seed += 1
+def write(seed):
+    prefix_store.encode = slowly
+    scene = Scene(page_count=64, tier=prefix_store.DiskTier(folder, 1 << 30))
+    while True:
+        scene.run(words(3000, seed))
+        scene.cache.store_all()
+        scene.cache.clear()
+        seed += 1
+
+def wait_for(pattern, known=frozenset()):
+    while not set(folder.glob(pattern)) - known:
+        time.sleep(0.005)
+
+folder, rng, cut = Path(sys.argv[1]), random.Random(5), 0
+for round in range(6):
+    known = set(folder.glob(".*.partial"))
+    writer = os.fork()
+    if not writer:
+        write(1 + 1000 * round)
+    if round == 0:
+        wait_for("*.prefix")
+    wait_for(".*.partial", known)
+    time.sleep(0.3 * rng.random())
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+    cut += bool(list(folder.glob(".*.partial")))
+assert cut, "no kill fell into a write"
 """
 
 
 def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
-    rng, here = random.Random(5), str(Path(__file__).parent)
-    for round in range(4):
-        command = [sys.executable, "-c", WRITER, str(tmp_path), here, str(1 + 10_000 * round)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            time.sleep(0.4 + 0.2 * rng.random())
-            writer.send_signal(signal.SIGKILL)
-    assert list(tmp_path.glob(".*.partial")), "no kill fell into a write"
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", KILLED_WRITERS, str(tmp_path), here]
+    subprocess.run(command, check=True, timeout=200)
     scene = Scene(page_count=64, tier=DiskTier(tmp_path, LARGE))
     found = files(tmp_path)
-    assert found, "nothing was written before the kill"
+    assert found
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in found}
     for path in found:
         assert record_of(path, scene).length == 46
@@ -363,8 +378,6 @@ def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
 
 
 def test_a_start_removes_what_dead_writers_left_and_spares_the_living(tmp_path: Path) -> None:
-    import fcntl
-
     dead, living = tmp_path / ".00.1.partial", tmp_path / ".00.2.partial"
     dead.write_bytes(b"half")
     with living.open("wb") as file:
