@@ -87,7 +87,7 @@ class Demand:
     decoded: bool
     prefill_chunk: int
     window: int = 1  # rows of a decode piece: the anchor and its drafts
-    snapshots: int = 0  # state copies that the prefix cache may keep
+    snapshot_bytes: int = 0  # of states that the prefix cache may keep on the device
 
     @property
     def least_pages(self) -> int:
@@ -152,9 +152,7 @@ def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MA
     }
     slot = state_bytes(model.config, demand.activation_bytes, demand.window)
     fixed["state slots"] = demand.sequences * slot
-    # A snapshot is taken where nothing is held.
-    snapshot = state_bytes(model.config, demand.activation_bytes, 0)
-    fixed["prefix snapshots"] = demand.snapshots * snapshot
+    fixed["prefix snapshots"] = demand.snapshot_bytes
     fixed["workspace"] = _workspace(model.config, demand)
     # The reference ops capture none.
     fixed["CUDA graphs"] = 0

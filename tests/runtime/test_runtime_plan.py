@@ -221,7 +221,7 @@ def test_asking_for_more_never_takes_less(
         replace(base, sequences=sequences + 1),
         replace(base, window=window + 1),
         replace(base, components=("text", "mtp")),
-        replace(base, snapshots=1),
+        replace(base, snapshot_bytes=1),
         replace(base, prefill_chunk=2048),
     ):
         assert fixed(plan_memory(DENSE, larger, memory)) >= fixed(plan)
