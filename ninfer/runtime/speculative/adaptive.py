@@ -45,7 +45,7 @@ class AdaptiveWindow:
 
     def __init__(self) -> None:
         self._passes = CostCurve()
-        self._drafting = CostCurve()
+        self._drafting = CostCurve(from_nothing=True)
         self._histories: dict[Sequence, dict[str, _History]] = defaultdict(dict)
         self._overall: dict[str, Acceptance] = defaultdict(Acceptance)
         self._plans = 0
@@ -61,11 +61,8 @@ class AdaptiveWindow:
 
     def record(self, sequence: Sequence, source: str, right: int, *, then_wrong: bool) -> None:
         """A block's first `right` drafts were accepted and, if `then_wrong`, the next was not."""
-        history = self._history(sequence, source)
-        history.acceptance.add(right, then_wrong=then_wrong)
-        self._overall[source].add(right, then_wrong=then_wrong)
-        if right and not then_wrong:
-            history.rest = _FIRST_REST
+        for acceptance in (self._history(sequence, source).acceptance, self._overall[source]):
+            acceptance.add(right, then_wrong=then_wrong)
 
     def release(self, sequence: Sequence) -> None:
         """Forget a sequence, known or not."""
@@ -84,16 +81,24 @@ class AdaptiveWindow:
         counts = self._best(histories, sources, limits)
         if any(counts) and self._must_refresh(len(sequences)):
             return [0] * len(counts)
-        return [self._or_probe(*choice) for choice in zip(histories, counts, limits, strict=True)]
+        if all(counts):
+            return counts
+        hopes = self._best(histories, sources, limits, hope=1.0)
+        choices = zip(histories, counts, hopes, limits, strict=True)
+        return [_or_probe(*choice) for choice in choices]
 
     def _best(
-        self, histories: Items[_History], sources: Items[str], limits: Items[int]
+        self,
+        histories: Items[_History],
+        sources: Items[str],
+        limits: Items[int],
+        hope: float = 0.0,
     ) -> list[int]:
         gains: list[tuple[float, int]] = []
         for index, (history, limit) in enumerate(zip(histories, limits, strict=True)):
             (prior,) = self._overall[sources[index]].rates(1, _FIRST_RATE)
             reached = 1.0
-            for rate in history.acceptance.rates(limit, prior):
+            for rate in history.acceptance.rates(limit, prior, hope):
                 reached *= rate
                 gains.append((reached, index))
         gains.sort(key=lambda gain: -gain[0])
@@ -119,16 +124,22 @@ class AdaptiveWindow:
         self._refreshed[base] = self._plans
         return True
 
-    def _or_probe(self, history: _History, count: int, limit: int) -> int:
-        if count or not limit:
-            history.idle = 0
-            history.rest = _FIRST_REST if count else history.rest
-            return count
-        history.idle += 1
-        if history.idle < history.rest:
-            return 0
-        history.idle, history.rest = 0, min(2 * history.rest, _LONGEST_REST)
-        return min(_PROBE, limit)
-
     def _history(self, sequence: Sequence, source: str) -> _History:
         return self._histories[sequence].setdefault(source, _History())
+
+
+def _or_probe(history: _History, count: int, hoped: int, limit: int) -> int:
+    """The planned drafts, or a few for a sequence that has had none for long enough.
+
+    It rests longer and longer, but not while slightly better luck would make drafts pay.
+    """
+    if hoped:
+        history.rest = _FIRST_REST
+    if count or not limit:
+        history.idle = 0
+        return count
+    history.idle += 1
+    if history.idle < history.rest:
+        return 0
+    history.idle, history.rest = 0, min(2 * history.rest, _LONGEST_REST)
+    return min(_PROBE, limit)

@@ -13,9 +13,13 @@ _FORGOTTEN: Final = 512
 
 
 class CostCurve:
-    """Seconds as a function of a size that is an integer above 0."""
+    """Seconds as a function of a size that is an integer above 0.
 
-    def __init__(self) -> None:
+    `from_nothing` is for work that costs nothing at size 0.
+    """
+
+    def __init__(self, *, from_nothing: bool = False) -> None:
+        self._from_nothing = from_nothing
         self._sizes: list[int] = []
         self._latest: dict[int, deque[float]] = {}
         self._cost: dict[int, float] = {}
@@ -52,11 +56,11 @@ class CostCurve:
         if index == len(self._sizes):
             return self._cost[self._sizes[-1]]
         above = self._sizes[index]
-        if above == size or index == 0:
+        if above == size or (index == 0 and not self._from_nothing):
             return self._cost[above]
-        below = self._sizes[index - 1]
-        share = (size - below) / (above - below)
-        return self._cost[below] + share * (self._cost[above] - self._cost[below])
+        below = self._sizes[index - 1] if index else 0
+        least = self._cost[below] if index else 0.0
+        return least + (size - below) / (above - below) * (self._cost[above] - least)
 
     def _forget(self, size: int) -> None:
         self._sizes.remove(size)
