@@ -57,9 +57,6 @@ def test_a_bad_engine_value_is_named(change: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"spec": "mtp"}, "--spec mtp: not available"),
-        ({"draft_tokens": 3}, "--draft-tokens 3: not available"),
-        ({"lm_head_draft": True}, "--lm-head-draft: not available"),
         ({"kv_dtype": "fp8"}, "--kv-dtype fp8: not available"),
         ({"kv_dtype": "nvfp4"}, "--kv-dtype nvfp4: not available"),
         ({"kv_dtype": "k8v4"}, "--kv-dtype k8v4: not available"),
