@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from typing import Any
 
 import jsonschema
@@ -95,6 +96,51 @@ def check(frontend, seeds: range) -> int:
             jsonschema.Draft202012Validator(schema).validate(value)
     assert ended >= 0.9 * len(seeds)
     return ended
+
+
+def parameter(rng: random.Random) -> dict[str, Any]:
+    """A schema that a strict tool may have for a parameter."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        least = rng.randrange(3)
+        return {"type": "string", "minLength": least, "maxLength": least + rng.randrange(9)}
+    if kind == 1:
+        return {"enum": rng.sample(["c", "long text", 3, None], 2)}
+    if kind == 2:
+        return {"anyOf": [{"type": "integer", "minimum": 3}, {"type": "null"}]}
+    return record(rng, 1) if kind == 3 else array(rng, 1)
+
+
+def value_of(schema: dict[str, Any], raw: str) -> Any:
+    if schema.get("type") == "string":
+        return raw
+    if "enum" in schema:
+        return next(one for one in schema["enum"] if raw in (one, json.dumps(one)))
+    return json.loads(raw)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_random_draws_satisfy_strict_tools(frontend, part):
+    """The arguments of every call, read back value by value, satisfy the schema as a whole."""
+    calls = 0
+    for seed in range(part * 20, part * 20 + 20):
+        rng = random.Random(seed)
+        properties = {name: parameter(rng) for name in rng.sample("abcdef", rng.randint(1, 4))}
+        required = [name for name in properties if rng.random() < 0.5]
+        schema = {"type": "object", "properties": properties, "required": required}
+        schema["additionalProperties"] = False
+        spec = ToolCallSpec((ToolRule("t", schema, strict=True),), required=True, parallel=False)
+        constraint = frontend.new_constraint(PLAIN, spec)
+        answer = random_answer(frontend, constraint, rng, limit=500, soft=60)
+        if answer is None:
+            continue
+        text = answer.decode()
+        found = re.findall(r"<parameter=(.)>\n(.*?)\n</parameter>\n", text, re.DOTALL)
+        assert len(dict(found)) == len(found)
+        calls += 1
+        arguments = {name: value_of(properties[name], raw) for name, raw in found}
+        jsonschema.Draft202012Validator(schema).validate(arguments)
+    assert calls >= 10
 
 
 KEYWORDS = ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref", "properties", "required")

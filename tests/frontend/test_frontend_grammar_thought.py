@@ -1,6 +1,7 @@
 """Constraints behind thoughts and along drafts: free until closed, exact after any rollback."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from grammar_walks import PLAIN, THINKING, accepts, allowed_ids, takes
@@ -182,6 +183,21 @@ def test_forks_go_their_own_ways(frontend):
         other = constraint.fork()
         constraint.rollback(1)
         assert takes(frontend, other, "z") and takes(frontend, constraint, "qz")
+
+
+def test_threads_share_compiled_grammars(frontend):
+    def walk(seed: int) -> list[list[int]]:
+        rng = random.Random(seed % 3)
+        constraint = frontend.new_constraint(PLAIN, SPECS[seed % 3])
+        seen = []
+        while not constraint.is_finished and len(seen) < 30:
+            seen.append(allowed_ids(constraint))
+            assert constraint.advance(rng.choice(seen[-1]))
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        walks = list(pool.map(walk, range(24)))
+    assert walks == walks[:3] * 8
 
 
 @pytest.mark.parametrize("seed", range(40))

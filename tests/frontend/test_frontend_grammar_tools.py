@@ -174,6 +174,16 @@ def test_tools_that_cannot_be_told_apart_are_refused(frontend, names):
         frontend.new_constraint(PLAIN, ToolCallSpec(tuple(map(ToolRule, names)), required=True))
 
 
+@pytest.mark.parametrize("others", [True, {}, {"type": ["string", "integer"]}])
+def test_parameters_that_are_not_declared(frontend, others):
+    for properties in ({}, {"a": {"type": "integer"}}):
+        rule = ToolRule("t", {"properties": properties, "additionalProperties": others})
+        spec = ToolCallSpec((rule,), required=True)
+        assert accepts(frontend, spec, call("t", x="anything", y="2"))
+        assert accepts(frontend, spec, call("t"))
+        assert accepts(frontend, spec, call("t", a="x")) is (not properties)
+
+
 def test_circular_references_end(frontend):
     loop = {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"$ref": "#/$defs/x"}}}
     tree = {

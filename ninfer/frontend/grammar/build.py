@@ -44,23 +44,24 @@ class ConstraintBuilder:
         unsatisfiable, GrammarBackendError if the grammar library fails on a sound one.
         """
         plain, behind_thought = _grammars(spec, self._vocabulary)
-        matcher = self._compiled(plain)
-        if not matcher.is_accepting() and not any(
-            self._vocabulary.answer_mask(matcher.compute_bitmask(), False)
-        ):
+        matcher, can_begin = self._compiled(plain)
+        if not can_begin:
             raise ConstraintError(_UNSATISFIABLE, code=_unsatisfiable_code(spec))
         if not starts_in_reasoning:
             return GrammarConstraint(self._vocabulary, matcher.deep_copy())
-        matcher = self._compiled(behind_thought)
+        matcher, _ = self._compiled(behind_thought)
         answer = GrammarConstraint(self._vocabulary, matcher.deep_copy())
         return AfterThought(self._vocabulary, answer)
 
-    def _compile(self, grammar: str) -> llguidance.LLMatcher:
+    def _compile(self, grammar: str) -> tuple[llguidance.LLMatcher, bool]:
+        """A matcher to be copied, and whether any answer can begin."""
         matcher = llguidance.LLMatcher(self._vocabulary.backend, grammar, log_level=0)
         if matcher.is_error():
             reason = " ".join(matcher.get_error().split())[:200]
             raise GrammarBackendError(f"the grammar library refuses a sound grammar: {reason}")
-        return matcher
+        # Asked before threads share it: a matcher that is asked cannot be copied meanwhile.
+        mask = self._vocabulary.answer_mask(matcher.compute_bitmask(), matcher.is_accepting())
+        return matcher, any(mask)
 
 
 def _grammars(spec: ConstraintSpec, vocabulary: Vocabulary) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from ninfer.frontend.grammar.vocabulary import Vocabulary
 from ninfer.request import TokenConstraint
 
 # Masks are kept for this many positions behind the newest one: more than any block of drafts.
-_KEPT: Final = 64
+_KEPT: Final = 24
 
 
 class GrammarConstraint:

@@ -72,7 +72,7 @@ def _tool(number: int, schema: ToolSchema) -> Iterator[str]:
     if schema.others is not None:
         yield from _other_parameters(number, schema)
     if not schema.keys:
-        yield f"tool_{number}: {opening}" + (f" other_{number}*" if schema.others else "")
+        yield f"tool_{number}: {opening}" + ("" if schema.others is None else f" other_{number}*")
         return
     yield f"tool_{number}: {opening} {rule}::0x0"
     # Required keys have the lowest bits.
