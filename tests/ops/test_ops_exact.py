@@ -1,6 +1,7 @@
 """A row's bits depend on that row alone: any count, any neighbours, any cut on the chunk grid."""
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor
 from ninfer import ops
 from ninfer.formats import quantise
 from ninfer.ops import exact
+from ninfer.ops.conv.cases import CASES as CONV_CASES
+from ninfer.ops.gdn import reference as gdn_reference
+from ninfer.ops.gdn.cases import CASES as GDN_CASES
 from ninfer.ops.tensors import (
     ConvState,
     DeltaState,
@@ -281,6 +285,40 @@ def test_convolution_in_windows(channels: int, seed: int) -> None:
     for state in (plain, windowed):
         convolve(settle, state, rows_of(BEHIND + 41, 1))
     assert torch.equal(windowed.inputs, plain.inputs)
+
+
+MIXED = {"causal_conv_silu": CONV_CASES, "gated_delta_rule": GDN_CASES}
+
+
+@pytest.mark.parametrize("side_by_side", [1, 2, 100])
+@pytest.mark.parametrize("op", MIXED)
+def test_recurrent_sequences_in_company(
+    op: str, side_by_side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held, pending and prefilled sequences in one call: outputs and states as alone."""
+    case = next(case for case in MIXED[op] if case.id == f"{op}-held_and_not")
+    bytes_of_one = 6 * 16 * 32 * 4
+    monkeypatch.setattr(gdn_reference, "_GROUP_BYTES", side_by_side * bytes_of_one)
+    together, alone = (case.make(torch.float32).arguments for _ in range(2))
+    out = case.op(**together)
+    rows = alone["rows"]
+    for b, (start, stop) in enumerate(rows.spans()):
+        part = {
+            name: value[start:stop] if name in "qkvgx" or name == "beta" else value
+            for name, value in alone.items()
+        }
+        one = slice(b, b + 1)
+        part["rows"] = RaggedRows(
+            torch.tensor([0, stop - start]),
+            rows.kv_lengths[one],
+            rows.page_table[one],
+            rows.state_slots[one],
+            rows.held[one],
+        )
+        assert torch.equal(case.op(**part), out[start:stop])
+    for field in fields(together["state"]):
+        got, want = (getattr(call["state"], field.name) for call in (together, alone))
+        assert torch.equal(got, want), field.name
 
 
 def test_row_by_row_where_the_library_keeps_no_order(monkeypatch: pytest.MonkeyPatch) -> None:

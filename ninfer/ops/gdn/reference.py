@@ -1,6 +1,7 @@
 """Gated DeltaNet in plain torch: a token-by-token recurrence and an equal chunked form."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -8,14 +9,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from ninfer.ops.exact import pointwise
+from ninfer.ops.gdn.steps import Walk, recurrent, spread, walked, written
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import DeltaState, RaggedRows
-from ninfer.ops.windows import spans
+from ninfer.ops.windows import Span, spans
 
 CHUNK: Final = 64
 _Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 # Chunks whose inner products are held at once.
 _CHUNK_GROUP: Final = 8
+# Matrices of sequences that are worked on side by side: many small ones, or few large ones, which
+# would leave the processor's cache between two steps.
+_GROUP_BYTES: Final = 4 << 20
 
 
 def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,31 +35,78 @@ def gated_delta_rule(
 ) -> Tensor:
     """See the contract."""
     out = v.new_empty(v.shape)
-    for span in spans("gated_delta_rule", rows, state.pending, state.window):
-        slot, begin, end = span.slot, span.start, span.stop
-        matrix = state.matrix[slot]
-        if span.kept:
-            kept = slice(0, span.kept)
-            advance(
-                state.keys[slot, kept],
-                state.values[slot, kept],
-                state.decays[slot, kept],
-                state.betas[slot, kept],
-                matrix,
-            )
-        if span.held:
-            count = end - begin
-            new = slice(begin, end)
-            out[new] = recurrent(q[new], k[new], v[new], g[new], beta[new], matrix.clone())
-            state.keys[slot, :count] = k[new]
-            state.values[slot, :count] = v[new]
-            state.decays[slot, :count] = g[new]
-            state.betas[slot, :count] = beta[new]
+    here = list(spans("gated_delta_rule", rows, state.pending, state.window))
+    for group in _groups([span for span in here if span.kept], state.matrix):
+        _settle(group, state)
+    short: list[Span] = []
+    for span in here:
+        pieces = list(_grid(span.start, span.stop, span.position))
+        if span.held or all(form is recurrent for form, _, _ in pieces):
+            short.append(span)
             continue
-        for form, first, last in _grid(begin, end, span.position):
-            part = slice(first, last)
+        for form, begin, end in pieces:
+            part, matrix = slice(begin, end), state.matrix[span.slot]
             out[part] = form(q[part], k[part], v[part], g[part], beta[part], matrix)
+    for group in _groups(short, state.matrix):
+        walk = Walk.over([(span.start, span.stop - span.start) for span in group], q.device)
+        q_, k_, v_, g_, beta_ = (x[walk.rows] for x in (q, k, v, g, beta))
+        matrices = _matrices(group, state)
+        out[walk.rows] = walked(q_, k_, v_, g_, beta_, matrices, walk.active).to(out.dtype)
+        _commit(group, matrices, state)
+        _hold([span for span in group if span.held], (k, v, g, beta), state)
     return out
+
+
+def _groups(here: list[Span], matrix: Tensor) -> Iterator[list[Span]]:
+    """Sequences to work on side by side, most new rows first; a row has the same bits alone."""
+    size = max(1, _GROUP_BYTES // (matrix[0].numel() * matrix.element_size()))
+    ordered = sorted(here, key=lambda span: span.start - span.stop)
+    return (ordered[first : first + size] for first in range(0, len(ordered), size))
+
+
+def _settle(group: list[Span], state: DeltaState) -> None:
+    """Commit the kept rows of windows."""
+    group = sorted(group, key=lambda span: -span.kept)
+    runs = [(span.slot * state.window, span.kept) for span in group]
+    walk = Walk.over(runs, state.matrix.device)
+    k, v, g, beta = (part.flatten(0, 1)[walk.rows] for part in _windows(state))
+    committed = [replace(span, held=False) for span in group]
+    matrices = _matrices(committed, state)
+    for _ in written(k, v, g, beta, matrices, walk.active):
+        pass
+    _commit(committed, matrices, state)
+
+
+def _matrices(group: list[Span], state: DeltaState) -> Tensor:
+    """Matrices [G, Hv, Dv, Dk] to work on: the committed one itself of a single sequence."""
+    if len(group) == 1:
+        matrices = state.matrix[group[0].slot].unsqueeze(0)
+        return matrices.clone() if group[0].held else matrices
+    return state.matrix[[span.slot for span in group]]
+
+
+def _commit(group: list[Span], matrices: Tensor, state: DeltaState) -> None:
+    final = [index for index, span in enumerate(group) if not span.held]
+    if final and len(group) > 1:
+        state.matrix[[group[index].slot for index in final]] = matrices[final]
+
+
+def _hold(group: list[Span], rows: tuple[Tensor, ...], state: DeltaState) -> None:
+    """Keep the new rows k, v, g and beta of held sequences, longest first, in their windows."""
+    if not group:
+        return
+    counts = [span.stop - span.start for span in group]
+    device = state.matrix.device
+    source = Walk.over([(s.start, n) for s, n in zip(group, counts, strict=True)], device)
+    target = Walk.over(
+        [(s.slot * state.window, n) for s, n in zip(group, counts, strict=True)], device
+    )
+    for window, part in zip(_windows(state), rows, strict=True):
+        window.flatten(0, 1)[target.rows] = part[source.rows]
+
+
+def _windows(state: DeltaState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return state.keys, state.values, state.decays, state.betas
 
 
 def _grid(start: int, stop: int, position: int) -> Iterator[tuple[_Form, int, int]]:
@@ -67,39 +119,6 @@ def _grid(start: int, stop: int, position: int) -> Iterator[tuple[_Form, int, in
     last = first + (stop - first) // CHUNK * CHUNK
     pieces = ((recurrent, start, first), (chunked, first, last), (recurrent, last, stop))
     return (piece for piece in pieces if piece[1] < piece[2])
-
-
-def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
-    """Rows of one sequence, one after another; `matrix` [Hv, Dv, Dk] is updated in place.
-
-    Shapes as in the contract -> [n, Hv, Dv] in the type of `matrix`.
-    """
-    q = _spread(q, v.shape[1], matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
-    across = matrix.transpose(1, 2)
-    out = v.new_empty((v.shape[0], v.shape[1], 1, v.shape[2]), dtype=matrix.dtype)
-    for t in _written(k, v, g, beta, matrix):
-        torch.bmm(q[t], across, out=out[t])
-    return out.squeeze(2).mul_(q.shape[3] ** -0.5)
-
-
-def advance(k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> None:
-    """The effect of `recurrent` on `matrix`, bit for bit, where nobody reads the outputs."""
-    for _ in _written(k, v, g, beta, matrix):
-        pass
-
-
-def _written(k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Iterator[int]:
-    """Write one row after another into `matrix`, giving each row's number once it is in."""
-    # Row vectors times the transposed matrix: torch's bmm is many times slower for columns.
-    k = _spread(k, v.shape[1], matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dk]
-    v = v.to(matrix.dtype).unsqueeze(2)  # [n, Hv, 1, Dv]
-    decay, beta = pointwise(torch.exp, g)[..., None, None], beta[..., None, None]
-    across = matrix.transpose(1, 2)
-    for t in range(v.shape[0]):
-        matrix.mul_(decay[t])
-        error = (v[t] - torch.bmm(k[t], across)).mul_(beta[t])
-        matrix.baddbmm_(error.transpose(1, 2), k[t])
-        yield t
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
@@ -116,8 +135,8 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Te
         part = slice(start, start + CHUNK * _CHUNK_GROUP)
         parts.append(
             _chunk_group(
-                _fold(_spread(q[part], heads, dtype)),
-                _fold(_spread(k[part], heads, dtype)),
+                _fold(spread(q[part], heads, dtype)),
+                _fold(spread(k[part], heads, dtype)),
                 _fold(v[part].to(dtype)),
                 _fold(g[part].unsqueeze(2)),
                 _fold(beta[part].unsqueeze(2)),
@@ -168,10 +187,3 @@ def _decays(g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _fold(x: Tensor) -> Tensor:
     """[c * 64, H, D] as [H, c, 64, D]."""
     return x.reshape(-1, CHUNK, *x.shape[1:]).permute(2, 0, 1, 3)
-
-
-def _spread(x: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
-    """Repeat each head of [n, Hk, D] for its neighbouring V heads: [n, Hv, D]."""
-    wide_x = x.to(dtype)
-    repeats = heads // x.shape[1]
-    return wide_x if repeats == 1 else wide_x.repeat_interleave(repeats, dim=1)
