@@ -91,7 +91,7 @@ def plan_engine(
         for decoded in (True, False)
         if options.weights in ("auto", "decoded" if decoded else "packed")
     ]
-    return next((plan for plan in plans if _is_affordable(plan)), plans[-1])
+    return next((plan for plan in plans if _is_affordable(plan, model)), plans[-1])
 
 
 def _check_model(options: EngineOptions, model: ModelSizes) -> None:
@@ -142,10 +142,13 @@ def _plan(
     return EnginePlan(options, demand, plan_memory(model, demand, memory, margin))
 
 
-def _is_affordable(plan: EnginePlan) -> bool:
-    weights = sum(size for name, size in plan.memory.parts.items() if name.endswith(" weights"))
-    within = weights <= plan.memory.memory // 2 or plan.options.weights != "auto"
-    return within and plan.memory.fits and plan.announcement is None
+def _is_affordable(plan: EnginePlan, model: ModelSizes) -> bool:
+    demand = plan.demand
+    weights = sum(
+        model.weights[name].resident(demand.activation_bytes, decoded=demand.decoded)
+        for name in demand.components
+    )
+    return weights <= plan.memory.memory // 2 and plan.memory.fits and plan.announcement is None
 
 
 def remedies(plan: EnginePlan, model: ModelSizes) -> list[str]:
