@@ -26,7 +26,7 @@ from ninfer.artifact.layouts import (
 )
 from ninfer.artifact.model_map import ModelMap
 from ninfer.artifact.payload import object_pieces
-from ninfer.errors import ArtifactError, DirectoryError, InventoryError
+from ninfer.errors import DirectoryError, InventoryError
 from ninfer.formats import DIRECT_DTYPES, PackedMatrix
 
 
@@ -137,7 +137,8 @@ class ArtifactWriter:
     def __enter__(self) -> Self:
         try:
             self._files.open()
-        except ArtifactError:
+        except BaseException:
+            # Also when a signal ends the process here.
             self._files.discard()
             raise
         return self

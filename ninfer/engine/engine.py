@@ -17,6 +17,7 @@ from ninfer.engine.options import (
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import Resolved, resolve
 from ninfer.engine.session import Session
+from ninfer.engine.speculation import build_speculation
 from ninfer.errors import NInferError, PromptError, UsageError
 from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
@@ -30,9 +31,13 @@ from ninfer.request import (
     SamplingParams,
     StopRules,
 )
-from ninfer.runtime import PAGE_SIZE, Runtime, Sequence, SequenceRequest
+from ninfer.runtime import PAGE_SIZE, Runtime, RuntimeConfig, Sequence, SequenceRequest
 from ninfer.runtime import Progress as RuntimeProgress
 from ninfer.runtime.memory_plan import ModelSizes
+from ninfer.runtime.prefix_keys import prefix_salt
+from ninfer.runtime.prefix_match import PrefixStats
+from ninfer.runtime.prefix_reuse import PrefixOptions
+from ninfer.runtime.speculative import SpeculationCounters
 
 log = get_logger(__name__)
 
@@ -79,8 +84,7 @@ class Engine:
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        runtime = Runtime(model.weights, model.config, resolved.runtime, model.vision)
-        return cls(model, runtime)
+        return cls(model, _build_runtime(options, model, resolved.runtime))
 
     def prepare(
         self, conversation: Conversation, sources: SourceRules | None = None
@@ -156,6 +160,20 @@ class Engine:
         self._inboxes.pop(sequence, None)
         self._runtime.cancel(sequence)
 
+    def check(self) -> None:
+        """Assert that pages and slots add up; for idle times and tests."""
+        self._runtime.check()
+
+    def speculation_counters(self) -> SpeculationCounters | None:
+        """What speculation did so far; None without it."""
+        speculation = self._runtime.speculation
+        return speculation.counters if speculation else None
+
+    def prefix_stats(self) -> PrefixStats | None:
+        """What prefix reuse did so far; None without it."""
+        prefixes = self._runtime.prefixes
+        return prefixes.cache.stats if prefixes else None
+
     def _check_stop_ids(self, ids: Iterable[int]) -> None:
         bound = self._model.config.text.addressable
         for token_id in ids:
@@ -173,6 +191,28 @@ class Engine:
             if progress.sequence in self._inboxes:
                 self._inboxes[progress.sequence].append(progress)
         return time.perf_counter() - start
+
+
+def _build_runtime(options: EngineOptions, model: LoadedModel, sizes: RuntimeConfig) -> Runtime:
+    speculation = build_speculation(options, model.config, sizes, model.weights, model.drafter)
+    prefix = None
+    if options.prefix_cache_mib:
+        # What must be equal before a kept page or state may stand for a computed one.
+        salt = {
+            "artifact": str(model.identity),
+            "kv": sizes.kv_format,
+            "dtype": str(sizes.dtype),
+            "drafter": options.spec,
+        }
+        prefix = PrefixOptions(options.prefix_cache_mib << 20, prefix_salt(salt))
+    return Runtime(
+        model.weights,
+        model.config,
+        sizes,
+        model.vision,
+        speculation=speculation,
+        prefix=prefix,
+    )
 
 
 class Generation:

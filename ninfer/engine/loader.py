@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ninfer.artifact import Artifact, open_artifact
+from ninfer.artifact import Artifact, Identity, open_artifact
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.plan import model_sizes
 from ninfer.engine.residency import Progress, Residency, weight_source
+from ninfer.engine.speculation import DrafterModel, bind_drafter, drafter_prefixes
 from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.models import ModelConfig
@@ -29,6 +30,8 @@ class LoadedModel:
     weights: TextWeights
     frontend: Frontend
     vision: VisionWeights | None = None
+    drafter: DrafterModel | None = None
+    identity: Identity | None = None
 
 
 def read_config(artifact: Artifact) -> ModelConfig:
@@ -53,11 +56,14 @@ def load_model(
     objects = _objects(contents, TEXT_PREFIX)
     if options.vision:
         objects |= _objects(contents, VISION_PREFIX)
+    for prefix in drafter_prefixes(options):
+        objects |= _drafter_objects(contents, options, prefix)
     sizes = model_sizes(artifact.directory, contents)
     source = weight_source(artifact, objects, residency(sizes), progress)
     weights = bind_text(source, config, contents.table)
     tower = bind_vision(source, config, contents.table) if options.vision else None
-    return LoadedModel(config, weights, frontend, tower)
+    drafter = bind_drafter(options, source, config, contents.table)
+    return LoadedModel(config, weights, frontend, tower, drafter, artifact.identity)
 
 
 def read_model(
@@ -95,6 +101,14 @@ def _objects(contents: ModelContents, prefix: str) -> set[str]:
         if name.startswith(prefix)
         for piece in pieces
     }
+
+
+def _drafter_objects(contents: ModelContents, options: EngineOptions, prefix: str) -> set[str]:
+    objects = _objects(contents, prefix)
+    if not objects:
+        flag = "--lm-head-draft" if prefix == "proposal/" else f"--spec {options.spec}"
+        raise UsageError(f"{flag}: this artifact holds nothing below {prefix}; leave it out")
+    return objects
 
 
 def _check_tower(contents: ModelContents) -> None:

@@ -54,14 +54,25 @@ class EngineOptions:
         choices=("auto", "bf16", "fp32"),
     )
     spec: str | None = option(
-        None, "speculative decoding", choices=("mtp", "dflash", "dflash2"), later="*"
+        None,
+        "speculative decoding: what drafts tokens; never changes them",
+        choices=("mtp", "dflash", "dflash2", "lookup"),
     )
     draft_tokens: int | None = option(
-        None, "drafts per round: MTP 1..5, DFlash 1..15", metavar="N", later="*"
+        None, "drafts per round: MTP 1..5, others 1..15; needs --spec", metavar="N", unset="all"
+    )
+    adaptive_drafts: bool = option(
+        True, "always try --draft-tokens drafts, also where that has not paid so far"
     )
     lm_head_draft: bool = option(
-        False, "draft with the head of the most frequent tokens only; needs --spec", later="*"
+        False, "draft with the head of the most frequent tokens only; needs --spec"
     )
+    prefix_cache_mib: int = option(
+        256,
+        "memory for the recurrent states of kept prompts; 0 turns prefix reuse off",
+        metavar="N",
+    )
+    max_pending_requests: int = option(16, "requests that may wait for a place", metavar="N")
     vision: bool = option(False, "load the vision tower, to take images and videos")
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
     cuda_sync: str | None = option(
@@ -158,7 +169,7 @@ def template_options(options: GenerationOptions) -> TemplateOptions:
 
 
 MOST_SEQUENCES: Final = 64
-MOST_DRAFTS: Final = {"mtp": 5, "dflash": 15, "dflash2": 15}
+MOST_DRAFTS: Final = {"mtp": 5, "dflash": 15, "dflash2": 15, "lookup": 15}
 _UNITS: Final = {"b": 1, "mb": 10**6, "gb": 10**9, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(b|mb|gb|mib|gib)?", re.IGNORECASE)
 # More tokens than any vocabulary has.
@@ -198,6 +209,10 @@ def check_sizes(options: EngineOptions) -> None:
             f"({options.max_context})"
         )
     _check_drafts(options)
+    if options.prefix_cache_mib < 0:
+        raise UsageError(f"--prefix-cache-mib {options.prefix_cache_mib}: must not be negative")
+    if options.max_pending_requests <= 0:
+        raise UsageError(f"--max-pending-requests {options.max_pending_requests}: must be positive")
     size_of("--memory-margin", options.memory_margin)
     is_number = options.device.isdecimal() and len(options.device) <= _DEVICE_DIGITS
     if options.device not in ("auto", "cpu") and not is_number:

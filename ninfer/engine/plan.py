@@ -110,7 +110,7 @@ def _check_model(options: EngineOptions, model: ModelSizes) -> None:
         )
     if options.vision and "vision" not in model.weights:
         raise UsageError("--vision: this artifact has no vision tower; leave the option out")
-    if options.spec and options.spec not in model.weights:
+    if options.spec not in (None, "lookup") and options.spec not in model.weights:
         found = ", ".join(name for name in DRAFTERS if name in model.weights) or "none"
         raise UsageError(f"--spec {options.spec}: the drafters of this artifact are: {found}")
     if options.lm_head_draft and "proposal" not in model.weights:
@@ -124,7 +124,7 @@ def _plan(
     wanted = {
         "text": True,
         "proposal": options.lm_head_draft,
-        options.spec or "": options.spec is not None,
+        options.spec or "": options.spec in model.weights,
         "vision": options.vision,
     }
     demand = Demand(
@@ -137,6 +137,7 @@ def _plan(
         decoded=decoded,
         prefill_chunk=options.prefill_chunk,
         window=1 + drafts,
+        snapshot_bytes=options.prefix_cache_mib << 20,
     )
     margin = size_of("--memory-margin", options.memory_margin)
     return EnginePlan(options, demand, plan_memory(model, demand, memory, margin))
@@ -216,6 +217,8 @@ def _changes(options: EngineOptions) -> Iterator[_Change]:
         yield "no --vision", {"vision": False}
     if options.lm_head_draft:
         yield "no --lm-head-draft", {"lm_head_draft": False}
+    if options.prefix_cache_mib:
+        yield "--prefix-cache-mib 0", {"prefix_cache_mib": 0}
     if options.spec:
         given_up = {"spec": None, "draft_tokens": None, "lm_head_draft": False}
         yield f"no --spec {options.spec}", given_up

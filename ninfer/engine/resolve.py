@@ -70,6 +70,7 @@ def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
             state_slots=demand.sequences,
             prefill_chunk=demand.prefill_chunk,
             window=demand.window,
+            max_pending=options.max_pending_requests,
         ),
     )
 

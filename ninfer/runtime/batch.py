@@ -10,6 +10,7 @@ from ninfer.ops.tensors import RaggedRows
 from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.media import positions_of, rows_of
 from ninfer.runtime.sequence import Sequence
+from ninfer.runtime.speculative.proposer import TargetRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,20 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
         logit_rows=ints(logit_rows),
         media=_media_rows(pieces, device),
     )
+
+
+def target_rows(pieces: Items[Piece], places: Items[int], alive: Items[bool]) -> list[TargetRows]:
+    """What a pass did for each live sequence; `places` are the frontiers before it."""
+    rows: list[TargetRows] = []
+    first = 0
+    for piece, start, lives in zip(pieces, places, alive, strict=True):
+        sequence = piece.sequence
+        if lives:
+            kept = sequence.cached - start
+            following = sequence.tokens[sequence.cached]
+            rows.append(TargetRows(sequence, start, first, kept, following))
+        first += piece.count
+    return rows
 
 
 def _media_rows(pieces: Items[Piece], device: torch.device) -> MediaRows | None:

@@ -1,6 +1,7 @@
 """Runtime: one step is admit, plan, run, draw, commit; any number of sequences share a pass."""
 
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Generator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -9,14 +10,17 @@ from ninfer.errors import ContextError, NInferError
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
 from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
-from ninfer.runtime.batch import Piece, build_batch
+from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.media import PromptMedia, place_media
 from ninfer.runtime.model_runner import ModelRunner
+from ninfer.runtime.prefix_keys import media_spans
+from ninfer.runtime.prefix_reuse import PrefixOptions, PrefixReuse
 from ninfer.runtime.sampler import Drawn, draw_pieces
 from ninfer.runtime.scheduler import Scheduler
 from ninfer.runtime.sequence import Sequence, Status
+from ninfer.runtime.speculative import Speculation
 from ninfer.runtime.state_slots import StateSlotPool
 
 
@@ -59,13 +63,24 @@ class Runtime:
         config: ModelConfig,
         runtime: RuntimeConfig,
         vision: VisionWeights | None = None,
+        *,
+        speculation: Speculation | None = None,
+        prefix: PrefixOptions | None = None,
     ) -> None:
         self._config = config
         self._runtime = runtime
         self._runner = ModelRunner(weights, config, runtime, vision)
         self.pages = PagePool(runtime.pages)
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
-        self._scheduler = Scheduler(runtime, self.pages, self.slots)
+        self.speculation = speculation
+        self.prefixes = PrefixReuse(self.pages, self._runner.caches, prefix) if prefix else None
+        self._scheduler = Scheduler(
+            runtime,
+            self.pages,
+            self.slots,
+            reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
+            released=speculation.release if speculation else lambda sequence: None,
+        )
 
     @property
     def has_work(self) -> bool:
@@ -99,6 +114,7 @@ class Runtime:
             -1,
             max_tokens=request.max_tokens,
             stop_ids=request.stop_ids,
+            spans=media_spans(request.runs, request.media),
         )
         self._scheduler.add(sequence)
         sequence.media = self._encoded(len(request.prompt), request.media, request.runs)
@@ -111,27 +127,35 @@ class Runtime:
 
     def step(self) -> list[Progress]:
         """One forward pass over every sequence that can use it, and what it produced."""
-        for _ in self._scheduler.admit():
-            pass
+        for sequence in self._scheduler.admit():
+            if self.prefixes:
+                self.prefixes.reuse(sequence)
         pieces = self._scheduler.plan()
         if not pieces:
             return []
-        logits = self._runner.run(build_batch(pieces, self._runtime.device))
-        drawn = draw_pieces(pieces, logits, self._config.text.addressable)
-        return [
-            progress
-            for piece, result in zip(pieces, drawn, strict=True)
-            if (progress := self._commit(piece, result))
-        ]
+        start = time.perf_counter()
+        batch = build_batch(pieces, self._runtime.device)
+        passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
+        drawn = draw_pieces(pieces, passed.logits, self._config.text.addressable)
+        places = [piece.sequence.cached for piece in pieces]
+        results = [self._commit(p, d) for p, d in zip(pieces, drawn, strict=True)]
+        seconds = time.perf_counter() - start
+        if self.speculation:
+            rows = target_rows(pieces, places, [progress.error is None for progress in results])
+            self.speculation.observe(rows, batch, passed.hidden, passed.taps)
+            if all(piece.held for piece in pieces):
+                self.speculation.observe_cost(sum(piece.count for piece in pieces), seconds)
+        for progress in results:
+            if progress.finish or progress.error:
+                self._finish(progress.sequence, progress.finish)
+        if self.speculation:
+            self._draft(self.speculation)
+        return [progress for progress in results if progress.tokens or progress.error]
 
-    def _commit(self, piece: Piece, drawn: Drawn) -> Progress | None:
+    def _commit(self, piece: Piece, drawn: Drawn) -> Progress:
         sequence = piece.sequence
         if drawn.error:
-            self._finish(sequence, None)
             return Progress(sequence, (), error=drawn.error)
-        if not piece.logits:
-            sequence.cached += piece.count
-            return None
         tokens, finish = _cut(sequence, drawn.tokens)
         # A held piece commits as many rows as it has tokens to show: the anchor and right drafts.
         rows = len(tokens) if piece.held else piece.count
@@ -139,11 +163,26 @@ class Runtime:
             self._runner.caches.pending[sequence.state_slot] = rows
         sequence.cached += rows
         sequence.drafts = []
+        if self.prefixes:
+            self.prefixes.keep(sequence)
         for token in tokens:
             sequence.append(token)
-        if finish:
-            self._finish(sequence, finish)
         return Progress(sequence, tokens, finish)
+
+    def _draft(self, speculation: Speculation) -> None:
+        """Guess what comes behind the newest token of every sequence that decodes next."""
+        sequences = [sequence for sequence in self._scheduler.running if sequence.decodes]
+        most = [min(self._runtime.window, sequence.remaining) - 1 for sequence in sequences]
+        counts = [self._scheduler.room(s, n) for s, n in zip(sequences, most, strict=True)]
+        if not any(counts):
+            return
+        start = time.perf_counter()
+        drafts = speculation.propose(sequences, counts)
+        made = sum(map(len, drafts))
+        if made:
+            speculation.observe_draft_cost(made, time.perf_counter() - start)
+        for sequence, found in zip(sequences, drafts, strict=True):
+            sequence.drafts = found
 
     def _finish(self, sequence: Sequence, reason: FinishReason | None) -> None:
         self._scheduler.remove(sequence)
@@ -193,9 +232,12 @@ class Runtime:
     def check(self) -> None:
         """Assert that every page and slot is free or held by exactly its owners."""
         running = self._scheduler.running
-        held = [page for sequence in running for page in sequence.pages]
-        for page in range(self.pages.capacity):
-            assert self.pages.owners(page) == held.count(page), f"page {page}"
+        held = Counter(page for sequence in running for page in sequence.pages)
+        if self.prefixes:
+            self.prefixes.check(held)
+        else:
+            for page in range(self.pages.capacity):
+                assert self.pages.owners(page) == held[page], f"page {page}"
         slots = [sequence.state_slot for sequence in running]
         assert len(set(slots)) == len(slots)
         assert self.slots.free_count + len(slots) == self._runtime.state_slots

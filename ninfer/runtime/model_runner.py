@@ -1,5 +1,8 @@
 """One forward pass of the text model over a batch, its logits, and the encoding of media."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,15 @@ from ninfer.models.qwen3_6 import TextWeights, VisionWeights, decode, encode_med
 from ninfer.request import Media
 from ninfer.runtime.caches import allocate_caches
 from ninfer.runtime.config import RuntimeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a forward pass gives."""
+
+    logits: Tensor  # [R, vocab_rows] of the batch's wanted rows
+    hidden: Tensor  # [T, hidden] after the final norm
+    taps: list[Tensor]  # residual streams [T, hidden] after the tapped layers
 
 
 class ModelRunner:
@@ -29,10 +41,12 @@ class ModelRunner:
         self.caches: Caches = allocate_caches(config, runtime)
 
     @torch.inference_mode()
-    def run(self, batch: ForwardBatch) -> Tensor:
-        """Logits [R, vocab_rows] of `batch.logit_rows`; commits the batch to the caches."""
-        hidden, _ = decode(self._weights, self._config.text, batch, self.caches, dtype=self._dtype)
-        return logits(self._weights, hidden, batch.logit_rows)
+    def run(self, batch: ForwardBatch, taps: Sequence[int] = ()) -> Pass:
+        """Run a batch and commit its rows to the caches, held ones excepted."""
+        hidden, tapped = decode(
+            self._weights, self._config.text, batch, self.caches, dtype=self._dtype, taps=taps
+        )
+        return Pass(logits(self._weights, hidden, batch.logit_rows), hidden, tapped)
 
     @torch.inference_mode()
     def encode(self, media: Media) -> Tensor:

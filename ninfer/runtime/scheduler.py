@@ -1,7 +1,7 @@
 """Scheduler: who waits, who runs, which rows of whom go into the next pass, who gives way."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ninfer.errors import CapacityError
 from ninfer.runtime.batch import Piece
@@ -22,10 +22,22 @@ class Scheduler:
     It owns the queues and moves pages and state slots; it never looks at tensors.
     """
 
-    def __init__(self, runtime: RuntimeConfig, pages: PagePool, slots: StateSlotPool) -> None:
+    def __init__(
+        self,
+        runtime: RuntimeConfig,
+        pages: PagePool,
+        slots: StateSlotPool,
+        *,
+        reclaim: Callable[[int], object] = lambda pages: None,
+        released: Callable[[Sequence], None] = lambda sequence: None,
+    ) -> None:
+        """`reclaim(n)` tries to free n pages that only caches hold; `released` hears of every
+        sequence that lost its pages and slot."""
         self._runtime = runtime
         self._pages = pages
         self._slots = slots
+        self._reclaim = reclaim
+        self._released = released
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
 
@@ -62,7 +74,7 @@ class Scheduler:
         while self.waiting and self._slots.free_count:
             sequence = self.waiting[0]
             needed = pages_for(len(sequence.tokens) + self._runtime.window)
-            if self.running and needed > self._pages.free_count:
+            if self.running and not self._available(needed):
                 return
             self.waiting.popleft()
             sequence.state_slot = self._slots.allocate()
@@ -107,13 +119,26 @@ class Scheduler:
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Give a sequence the pages that its first `tokens` tokens need; others may give way."""
         missing = pages_for(tokens) - len(sequence.pages)
-        while missing > self._pages.free_count:
+        while not self._available(missing):
             youngest = self.running[-1]
             self.preempt(youngest)
             if youngest is sequence:
                 return False
         sequence.pages.extend(self._pages.allocate(max(missing, 0)))
         return True
+
+    def room(self, sequence: Sequence, drafts: int) -> int:
+        """How many of that many drafts have a place; takes free pages, but nobody else's."""
+        missing = pages_for(sequence.cached + 1 + drafts) - len(sequence.pages)
+        granted = min(max(missing, 0), self._pages.free_count)
+        sequence.pages.extend(self._pages.allocate(granted))
+        return max(min(drafts, len(sequence.pages) * PAGE_SIZE - sequence.cached - 1), 0)
+
+    def _available(self, pages: int) -> bool:
+        """Whether so many pages are free, after caches have given back what they can."""
+        if pages > self._pages.free_count:
+            self._reclaim(pages - self._pages.free_count)
+        return pages <= self._pages.free_count
 
     def preempt(self, sequence: Sequence) -> None:
         """Take a running sequence's pages and slot; it waits in front and keeps its tokens."""
@@ -130,6 +155,7 @@ class Scheduler:
         sequence.state_slot = -1
         sequence.cached = 0
         sequence.drafts = []
+        self._released(sequence)
 
 
 def keepable(sequence: Sequence) -> int:

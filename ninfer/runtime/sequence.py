@@ -6,6 +6,8 @@ from enum import StrEnum
 from ninfer.errors import NInferError
 from ninfer.request import FinishReason, SamplingParams
 from ninfer.runtime.media import PromptMedia
+from ninfer.runtime.prefix_keys import MediaSpan
+from ninfer.runtime.prefix_match import PrefixMatch
 
 
 class Status(StrEnum):
@@ -39,6 +41,8 @@ class Sequence:
     finish: FinishReason | None = None
     error: NInferError | None = None
     preemptions: int = 0
+    spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
+    match: PrefixMatch | None = None  # what the prefix cache had at admission
 
     @property
     def generated(self) -> int:

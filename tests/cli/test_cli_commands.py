@@ -104,7 +104,11 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
         (["run", "a.ninfer", "--max-context", "many"], "--max-context 'many': must be a whole"),
         (["run", "a.ninfer", "--temperature", "warm"], "--temperature 'warm': must be a number"),
         (["run", "a.ninfer"], "exactly one of --prompt TEXT and --messages FILE"),
-        (["run", "a.ninfer", "--prompt", "x", "--spec", "mtp"], "--spec mtp: not available"),
+        (["run", "a.ninfer", "--prompt", "x", "--draft-tokens", "3"], "--draft-tokens and"),
+        (
+            ["run", "a.ninfer", "--prompt", "x", "--spec", "mtp", "--draft-tokens", "6"],
+            "--draft-tokens 6: --spec mtp takes 1..5",
+        ),
         (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
         (["run", "a.ninfer", "--prompt", "x", "--json-schema", "s"], "--json-schema s: not avail"),
         (["run", "a.ninfer", "--messages", "none.json"], "--messages none.json: No such file"),
