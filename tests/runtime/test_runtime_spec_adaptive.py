@@ -148,6 +148,30 @@ def test_one_stray_measurement_is_outvoted_and_a_lonely_one_is_forgotten() -> No
     assert curve.at(8) == 1.0
 
 
+def test_costs_lie_on_lines_between_measured_sizes() -> None:
+    curve, from_nothing = CostCurve(), CostCurve(from_nothing=True)
+    for one in (curve, from_nothing):
+        for size, seconds in ((8, 20.0), (2, 4.0), (4, 12.0)):
+            one.add(size, seconds)
+    assert curve.between(1, 9) == [4, 4, 8, 12, 14, 16, 18, 20, 20]
+    assert curve.between(5, 6) == [14, 16] and curve.between(9, 11) == [20, 20, 20]
+    assert from_nothing.between(0, 3) == [0, 2, 4, 8]
+
+
+def test_a_source_that_drafts_at_a_price_gets_fewer_rows() -> None:
+    window, sequences = AdaptiveWindow(), race(lambda _: 1.0, 2).sequences
+    for rows in range(2, 20):
+        window.observe_cost(rows, 10 + 0.5 * rows)
+    for drafts in range(1, 10):
+        window.observe_draft_cost("free", drafts, 0.0)
+        window.observe_draft_cost("dear", drafts, 8.0 * drafts)
+    for _ in range(30):
+        counts = window.plan(sequences, ["free", "dear"], [5, 5])
+        for s, source in zip(sequences, ("free", "dear"), strict=True):
+            window.record(s, source, 1, then_wrong=True)
+    assert counts[0] >= 1 and counts[1] == 0
+
+
 def test_a_hiccup_in_the_first_rounds_does_not_stop_speculation_for_good() -> None:
     slow = iter([500.0] * 3)
     racing = race(lambda _: 0.9, cost=lambda rows: 10 + rows)

@@ -170,3 +170,25 @@ def test_a_guesser_of_the_race_is_asked_for_what_the_window_chose() -> None:
     guesser = racing.speculation._proposer
     assert isinstance(guesser, Guesser)
     assert guesser.asked == racing.windows
+
+
+def test_the_time_of_drafting_counts_for_the_source_that_drafted() -> None:
+    """Looked-up drafts cost next to nothing; a drafter must not look as cheap."""
+
+    class Spy(AdaptiveWindow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[str, int, float]] = []
+
+        def observe_draft_cost(self, source, drafts, seconds) -> None:
+            self.seen.append((source, drafts, seconds))
+
+    spy = Spy()
+    proposer, _ = combined([91, 92, 93])
+    speculation = Speculation(proposer, spy)
+    long, short = decoding([1, 2, 3, 4, 5, 6, 1, 2, 3, 4]), decoding([1, 2, 3])
+    for sequences, seconds in (([long], 1.0), ([short, short], 2.0), ([long, short], 3.0)):
+        drafts = speculation.propose(sequences, [2] * len(sequences))
+        speculation.observe_draft_cost(sum(map(len, drafts)), seconds)
+    # Nobody knows whose the time of the mixed round was.
+    assert spy.seen == [("lookup", 2, 1.0), ("fixed", 4, 2.0)]

@@ -15,12 +15,16 @@ from ninfer.runtime.speculative.costs import CostCurve
 
 # Of a draft before any was tried.
 _FIRST_RATE: Final = 0.7
+# Expected tokens below which a further draft is not looked at.
+_LEAST_TOKENS: Final = 0.02
 # Drafts have to promise this much more tokens per second; below it they are noise.
 _LEAST_GAIN: Final = 1.02
 # A sequence that speculation slows down tries again after so many rounds, then twice as many.
-_FIRST_REST: Final = 16
+_REST: Final = 16
 _LONGEST_REST: Final = 512
 _PROBE: Final = 2
+# Seconds that nothing takes less than, so that rates stay finite.
+_NO_TIME: Final = 1e-9
 # Plans after which a pass without drafts is measured again, and the first time.
 _REFRESH: Final = 128
 _FIRST_REFRESH: Final = 4
@@ -32,7 +36,16 @@ class _History:
 
     acceptance: Acceptance = field(default_factory=Acceptance)
     idle: int = 0
-    rest: int = _FIRST_REST
+    rest: int = _REST
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """What a sequence may try in one round."""
+
+    history: _History
+    source: str
+    limit: int
 
 
 class AdaptiveWindow:
@@ -40,12 +53,12 @@ class AdaptiveWindow:
 
     A sequence with acceptance rates a_1, a_2, ... gains a_1 a_2 .. a_i expected tokens by its i-th
     draft. Drafts are taken in the order of that gain, and the best count of them is the one with
-    the largest (sequences + gains) / (cost of the rows + cost of drafting).
+    the largest (sequences + gains) / (cost of the rows + cost of drafting, source by source).
     """
 
     def __init__(self) -> None:
         self._passes = CostCurve()
-        self._drafting = CostCurve(from_nothing=True)
+        self._drafting: dict[str, CostCurve] = {}
         self._histories: dict[Sequence, dict[str, _History]] = defaultdict(dict)
         self._overall: dict[str, Acceptance] = defaultdict(Acceptance)
         self._plans = 0
@@ -55,9 +68,9 @@ class AdaptiveWindow:
         """A pass over `rows` rows took that long; only passes without prefill pieces count."""
         self._passes.add(rows, seconds)
 
-    def observe_draft_cost(self, drafts: int, seconds: float) -> None:
-        """Proposing `drafts` > 0 drafts for all sequences of a round took that long."""
-        self._drafting.add(drafts, seconds)
+    def observe_draft_cost(self, source: str, drafts: int, seconds: float) -> None:
+        """Proposing `drafts` > 0 drafts, all from one source, took that long."""
+        self._curve(source).add(drafts, seconds)
 
     def record(self, sequence: Sequence, source: str, right: int, *, then_wrong: bool) -> None:
         """A block's first `right` drafts were accepted and, if `then_wrong`, the next was not."""
@@ -75,46 +88,67 @@ class AdaptiveWindow:
         if not sequences:
             return []
         self._plans += 1
-        histories = [self._history(s, name) for s, name in zip(sequences, sources, strict=True)]
         if not self._passes.is_known:
             return list(limits)
-        counts = self._best(histories, sources, limits)
+        tries = [
+            _Try(self._history(s, source), source, limit)
+            for s, source, limit in zip(sequences, sources, limits, strict=True)
+        ]
+        counts = self._best(tries)
         if any(counts) and self._must_refresh(len(sequences)):
             return [0] * len(counts)
-        if all(counts):
-            return counts
-        hopes = self._best(histories, sources, limits, hope=1.0)
-        choices = zip(histories, counts, hopes, limits, strict=True)
-        return [_or_probe(*choice) for choice in choices]
+        resting = [_rests(one, count) for one, count in zip(tries, counts, strict=True)]
+        if any(resting):
+            hopes = self._best(tries, hope=1.0)
+            for index, (one, hoped) in enumerate(zip(tries, hopes, strict=True)):
+                if resting[index] and _may_probe(one.history, hoped):
+                    counts[index] = min(_PROBE, one.limit)
+        return counts
 
-    def _best(
-        self,
-        histories: Items[_History],
-        sources: Items[str],
-        limits: Items[int],
-        hope: float = 0.0,
-    ) -> list[int]:
-        gains: list[tuple[float, int]] = []
-        for index, (history, limit) in enumerate(zip(histories, limits, strict=True)):
-            (prior,) = self._overall[sources[index]].rates(1, _FIRST_RATE)
-            reached = 1.0
-            for rate in history.acceptance.rates(limit, prior, hope):
-                reached *= rate
-                gains.append((reached, index))
-        gains.sort(key=lambda gain: -gain[0])
-        base = len(limits)
-        tokens, least = float(base), _LEAST_GAIN * base / max(self._passes.at(base), 1e-9)
-        best_count = 0
-        for count, (gain, _) in enumerate(gains, start=1):
+    def _best(self, tries: Items[_Try], hope: float = 0.0) -> list[int]:
+        """The best count of drafts for each; `hope` as in `Acceptance.rates`."""
+        gains = self._gains(tries, hope)
+        passes, drafting = self._costs(tries, gains)
+        base = len(tries)
+        tokens, least = float(base), _LEAST_GAIN * base / max(passes[0], _NO_TIME)
+        drafted = dict.fromkeys(drafting, 0)
+        spent, best_count = 0.0, 0
+        for count, (gain, index) in enumerate(gains, start=1):
+            source = tries[index].source
+            curve, before = drafting[source], drafted[source]
+            spent += curve[before + 1] - curve[before]
+            drafted[source] = before + 1
             tokens += gain
-            seconds = self._passes.at(base + count) + self._drafting.at(count)
-            speed = tokens / max(seconds, 1e-9)
+            speed = tokens / max(passes[count] + spent, _NO_TIME)
             if speed > least:
                 least, best_count = speed, count
         counts = [0] * base
         for _, index in gains[:best_count]:
             counts[index] += 1
         return counts
+
+    def _costs(
+        self, tries: Items[_Try], gains: Items[tuple[float, int]]
+    ) -> tuple[list[float], dict[str, list[float]]]:
+        """Seconds of passes with 0, 1, .. drafts in all, and of drafting so many, by source."""
+        base, most = len(tries), len(gains)
+        sources = dict.fromkeys(one.source for one in tries)
+        drafting = {source: self._curve(source).between(0, most) for source in sources}
+        return self._passes.between(base, base + most), drafting
+
+    def _gains(self, tries: Items[_Try], hope: float) -> list[tuple[float, int]]:
+        """Expected tokens of each further draft and whose it is, the largest first."""
+        gains: list[tuple[float, int]] = []
+        for index, one in enumerate(tries):
+            (prior,) = self._overall[one.source].rates(1, _FIRST_RATE)
+            reached = 1.0
+            for rate in one.history.acceptance.rates(one.limit, prior, hope):
+                reached *= rate
+                if reached < _LEAST_TOKENS:
+                    break
+                gains.append((reached, index))
+        gains.sort(key=lambda gain: -gain[0])
+        return gains
 
     def _must_refresh(self, base: int) -> bool:
         """Whether the cost of a pass without drafts is unknown or old; then this round measures."""
@@ -124,22 +158,29 @@ class AdaptiveWindow:
         self._refreshed[base] = self._plans
         return True
 
+    def _curve(self, source: str) -> CostCurve:
+        return self._drafting.setdefault(source, CostCurve(from_nothing=True))
+
     def _history(self, sequence: Sequence, source: str) -> _History:
         return self._histories[sequence].setdefault(source, _History())
 
 
-def _or_probe(history: _History, count: int, hoped: int, limit: int) -> int:
-    """The planned drafts, or a few for a sequence that has had none for long enough.
-
-    It rests longer and longer, but not while slightly better luck would make drafts pay.
-    """
-    if hoped:
-        history.rest = _FIRST_REST
-    if count or not limit:
-        history.idle = 0
-        return count
+def _rests(one: _Try, count: int) -> bool:
+    """Count a round; whether it is one in which a sequence without drafts might try some."""
+    history = one.history
+    if count:
+        history.idle, history.rest = 0, _REST
+    if count or not one.limit:
+        return False
     history.idle += 1
-    if history.idle < history.rest:
-        return 0
-    history.idle, history.rest = 0, min(2 * history.rest, _LONGEST_REST)
-    return min(_PROBE, limit)
+    return history.idle % _REST == 0
+
+
+def _may_probe(history: _History, hoped: int) -> bool:
+    """Whether to try some drafts: where slightly better luck would make them pay, or after a rest
+    that gets longer and longer.
+    """
+    if not hoped and history.idle < history.rest:
+        return False
+    history.idle, history.rest = 0, _REST if hoped else min(2 * history.rest, _LONGEST_REST)
+    return True

@@ -46,21 +46,36 @@ class CostCurve:
             self._forget(oldest)
 
     def at(self, size: int) -> float:
-        """Seconds at `size`: on the line between its neighbours, level outside of what is known.
+        """Seconds at one size; see `between`."""
+        return self.between(size, size)[0]
 
-        Level, so that a size that nobody has tried looks cheap and is tried. 0 knowing nothing.
+    def between(self, first: int, last: int) -> list[float]:
+        """Seconds at each size from `first` to `last`, on lines between the sizes measured.
+
+        Level outside of what is known, so that a size that nobody has tried looks cheap and is
+        tried. 0 knowing nothing.
         """
-        if not self._sizes:
-            return 0.0
-        index = bisect_left(self._sizes, size)
-        if index == len(self._sizes):
-            return self._cost[self._sizes[-1]]
-        above = self._sizes[index]
-        if above == size or (index == 0 and not self._from_nothing):
-            return self._cost[above]
-        below = self._sizes[index - 1] if index else 0
-        least = self._cost[below] if index else 0.0
-        return least + (size - below) / (above - below) * (self._cost[above] - least)
+        costs: list[float] = []
+        index = bisect_left(self._sizes, first)
+        while len(costs) <= last - first:
+            start = first + len(costs)
+            if index == len(self._sizes):
+                level = self._cost[self._sizes[-1]] if self._sizes else 0.0
+                return costs + [level] * (last - start + 1)
+            above = self._sizes[index]
+            least, slope = self._line(index)
+            costs += [least + slope * (size - above) for size in range(start, min(above, last) + 1)]
+            index += 1
+        return costs
+
+    def _line(self, index: int) -> tuple[float, float]:
+        """Cost at the measured size of that index, and the slope of the line that ends there."""
+        size = self._sizes[index]
+        cost = self._cost[size]
+        if index:
+            below = self._sizes[index - 1]
+            return cost, (cost - self._cost[below]) / (size - below)
+        return cost, cost / size if self._from_nothing else 0.0
 
     def _forget(self, size: int) -> None:
         self._sizes.remove(size)

@@ -36,6 +36,7 @@ class Speculation:
         self._window = window
         self._open: dict[Sequence, _Open] = {}
         self._of: dict[Sequence, SpeculationCounters] = {}
+        self._sources: set[str] = set()  # of the drafts of the last call
 
     def observe(
         self, rows: Items[TargetRows], batch: ForwardBatch, hidden: Tensor, taps: Items[Tensor]
@@ -55,6 +56,7 @@ class Speculation:
         drafts = self._proposer.propose(sequences, counts)
         for s, name, found in zip(sequences, sources, drafts, strict=True):
             self._open[s] = _Open(len(s.tokens) - 1, name, tuple(found))
+        self._sources = {name for name, found in zip(sources, drafts, strict=True) if found}
         return drafts
 
     def source(self, sequence: Sequence) -> str:
@@ -79,9 +81,10 @@ class Speculation:
             self._window.observe_cost(rows, seconds)
 
     def observe_draft_cost(self, drafts: int, seconds: float) -> None:
-        """How long a call of `propose` took that gave `drafts` > 0 drafts in all."""
-        if self._window:
-            self._window.observe_draft_cost(drafts, seconds)
+        """How long the last call of `propose` took, that gave `drafts` > 0 drafts in all."""
+        if self._window and len(self._sources) == 1:
+            (source,) = self._sources
+            self._window.observe_draft_cost(source, drafts, seconds)
 
     def _judge(self, row: TargetRows, tried: _Open) -> None:
         right, drafted = min(row.kept - 1, len(tried.drafts)), len(tried.drafts)
