@@ -267,16 +267,20 @@ def test_without_free_pages_an_entry_stays_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_restore_spares_the_pages_that_it_continues() -> None:
-    tier = HostTier(LARGE)
-    scene = Scene(page_count=12, tier=tier)
+    """The entry that holds them is worth least, and the restore needs a page."""
+    scene = Scene(page_count=12, tier=HostTier(LARGE))
     head = words(256, 1)
     scene.run(head + words(300, 2))
     scene.cache.store_all()
     scene.cache.clear()
-    scene.run(head + words(64, 3))
+    scene.run(head + words(70, 3))
     scene.run(words(300, 4))
-    match = scene.run(head + words(300, 2))
+    assert (scene.cache.page_count, scene.pool.free_count) == (9, 3)
+    match = scene.cache.match(scene.key(head + words(300, 2)))
     assert match.length == 512
+    assert scene.cache.page_count == 9
+    scene.pool.free(match.pages)
+    scene.check()
 
 
 def test_a_disk_that_refuses_is_counted_and_costs_nothing(tmp_path: Path) -> None:
