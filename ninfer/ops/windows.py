@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ninfer.ops import checks
@@ -43,3 +44,17 @@ def spans(op: str, rows: RaggedRows, pending: Tensor, capacity: int) -> Iterator
         )
         if start < stop
     )
+
+
+def joined(runs: list[tuple[int, int]], device: torch.device) -> Tensor | slice:
+    """Index of the rows of runs (first row, rows), one run behind the other; one needs no copy."""
+    if len(runs) == 1:
+        ((first, count),) = runs
+        return slice(first, first + count)
+    rows = [first + t for first, count in runs for t in range(count)]
+    return torch.tensor(rows, dtype=torch.int64, device=device)
+
+
+def shifted(rows: Tensor | slice, by: int) -> Tensor | slice:
+    """The index `by` rows behind."""
+    return slice(rows.start + by, rows.stop + by) if isinstance(rows, slice) else rows + by

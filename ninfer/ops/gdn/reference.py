@@ -12,7 +12,7 @@ from ninfer.ops.exact import pointwise
 from ninfer.ops.gdn.steps import Walk, recurrent, spread, walked, written
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import DeltaState, RaggedRows
-from ninfer.ops.windows import Span, spans
+from ninfer.ops.windows import Span, joined, spans
 
 CHUNK: Final = 64
 _Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -92,17 +92,15 @@ def _commit(group: list[Span], matrices: Tensor, state: DeltaState) -> None:
 
 
 def _hold(group: list[Span], rows: tuple[Tensor, ...], state: DeltaState) -> None:
-    """Keep the new rows k, v, g and beta of held sequences, longest first, in their windows."""
-    if not group:
-        return
-    counts = [span.stop - span.start for span in group]
-    device = state.matrix.device
-    source = Walk.over([(s.start, n) for s, n in zip(group, counts, strict=True)], device)
-    target = Walk.over(
-        [(s.slot * state.window, n) for s, n in zip(group, counts, strict=True)], device
-    )
-    for window, part in zip(_windows(state), rows, strict=True):
-        window.flatten(0, 1)[target.rows] = part[source.rows]
+    """Keep the new rows k, v, g and beta of held sequences in their windows."""
+    if group:
+        device = state.matrix.device
+        source = joined([(span.start, span.stop - span.start) for span in group], device)
+        target = joined(
+            [(span.slot * state.window, span.stop - span.start) for span in group], device
+        )
+        for window, part in zip(_windows(state), rows, strict=True):
+            window.flatten(0, 1)[target] = part[source]
 
 
 def _windows(state: DeltaState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
