@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Self
 
+from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.options import (
     EngineOptions,
@@ -30,6 +31,7 @@ from ninfer.request import (
     PreparedPrompt,
     SamplingParams,
     StopRules,
+    TokenConstraint,
 )
 from ninfer.runtime import PAGE_SIZE, Runtime, RuntimeConfig, Sequence, SequenceRequest
 from ninfer.runtime import Progress as RuntimeProgress
@@ -141,6 +143,7 @@ class Engine:
             stop_ids=frozenset({*frontend.stop_ids, *rules.token_ids}),
             media=prompt.media,
             runs=prompt.runs,
+            constraint=self._constraint(prompt, options),
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit)
@@ -159,6 +162,12 @@ class Engine:
         """End a sequence in whatever state it is; what it held is free afterwards."""
         self._inboxes.pop(sequence, None)
         self._runtime.cancel(sequence)
+
+    def _constraint(
+        self, prompt: PreparedPrompt, options: GenerationOptions
+    ) -> TokenConstraint | None:
+        spec = constraint_spec(options)
+        return None if spec is None else self._model.frontend.new_constraint(prompt, spec)
 
     def check(self) -> None:
         """Assert that pages and slots add up; for idle times and tests."""

@@ -126,10 +126,8 @@ class GenerationOptions:
         (), "end at this text while thinking; repeatable", metavar="TEXT"
     )
     raw_output: bool = option(False, "show all text as it comes, thinking and tags included")
-    json: bool = option(False, "answer with one JSON value", later="*")
-    json_schema: Path | None = option(
-        None, "answer with JSON of this schema", metavar="FILE", later="*"
-    )
+    json: bool = option(False, "answer with one JSON object")
+    json_schema: Path | None = option(None, "answer with JSON of this schema", metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +253,8 @@ def check_generation(options: GenerationOptions) -> None:
         raise UsageError(f"--seed {options.seed}: must be between 0 and 2^64 - 1")
     if options.greedy and options.temperature:
         raise UsageError(f"--greedy contradicts --temperature {options.temperature:g}; give one")
+    if options.json and options.json_schema is not None:
+        raise UsageError("--json and --json-schema contradict each other; give one")
     if any(not text for text in (*options.stop, *options.reasoning_stop)):
         raise UsageError("--stop and --reasoning-stop need a text that is not empty")
     if options.raw_output and options.reasoning_stop:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ninfer.errors import ContextError, NInferError
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
-from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
+from ninfer.request import FinishReason, Media, MediaRun, SamplingParams, TokenConstraint
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.kv_pages import PagePool
@@ -38,6 +38,7 @@ class SequenceRequest:
     stop_ids: frozenset[int] = frozenset()
     media: tuple[Media, ...] = ()
     runs: tuple[MediaRun, ...] = ()
+    constraint: TokenConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class Runtime:
             max_tokens=request.max_tokens,
             stop_ids=request.stop_ids,
             spans=media_spans(request.runs, request.media),
+            constraint=request.constraint,
         )
         self._scheduler.add(sequence)
         sequence.media = self._encoded(len(request.prompt), request.media, request.runs)

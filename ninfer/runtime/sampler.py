@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ninfer import ops
-from ninfer.errors import GenerationError
-from ninfer.request import SamplingParams
+from ninfer.errors import GenerationError, NInferError
+from ninfer.request import SamplingParams, TokenConstraint
 from ninfer.runtime.batch import Piece
 from ninfer.runtime.sequence import Sequence
 
@@ -21,7 +21,7 @@ class Drawn:
     """
 
     tokens: tuple[int, ...] = ()
-    error: GenerationError | None = None
+    error: NInferError | None = None
 
 
 def draw_uniform(sequence: Sequence, ahead: int = 0) -> float:
@@ -44,7 +44,7 @@ def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[
     that token, and the first wrong one ends the piece. Only ids below `addressable` are drawn.
     """
     rows = [piece.logits for piece in pieces]
-    free = [not needs_history(piece.sequence.sampling) for piece in pieces]
+    free = [not needs_history(piece.sequence) for piece in pieces]
     settings = [(piece.sequence, index) for piece in pieces for index in range(piece.logits)]
     every = _draw_rows(settings, logits, addressable) if settings else []
     drawn: list[Drawn] = []
@@ -54,13 +54,21 @@ def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[
         first += count
         if is_free:
             drawn.append(_accept(piece, every[part]))
-        else:
+            continue
+        try:
             drawn.append(_draw_with_history(piece, logits[part], addressable))
+        except NInferError as error:
+            # A constraint without a way on ends its own sequence only.
+            drawn.append(Drawn(error=error))
     return drawn
 
 
-def needs_history(params: SamplingParams) -> bool:
+def needs_history(sequence: Sequence) -> bool:
     """Whether a draw depends on the tokens drawn before it; greedy ignores penalties."""
+    return sequence.constraint is not None or _is_penalised(sequence.sampling)
+
+
+def _is_penalised(params: SamplingParams) -> bool:
     penalised = params.presence_penalty != 0 or params.frequency_penalty != 0
     return params.temperature > 0 and penalised
 
@@ -79,17 +87,25 @@ def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
 
 
 def _draw_with_history(piece: Piece, logits: Tensor, addressable: int) -> Drawn:
-    """One row after the other, each penalised by all tokens before it."""
-    sequence = piece.sequence
+    """One row after the other, each penalised and constrained by all tokens before it."""
+    sequence, constraint = piece.sequence, piece.sequence.constraint
     counts = dict(sequence.counts)
     kept: list[int] = []
     for index in range(piece.logits):
-        row = _penalised(sequence.sampling, counts, logits[index : index + 1])
-        (token,) = _draw_rows([(sequence, index)], row, addressable)
-        if token < 0:
+        row = logits[index : index + 1]
+        if not bool(ops.finite_rows(row, addressable).all()):
             return Drawn(error=_not_finite(sequence, index))
+        if _is_penalised(sequence.sampling):
+            row = _penalised(sequence.sampling, counts, row)
+        if constraint is not None:
+            row = _constrained(constraint, row)
+        (token,) = _draw_rows([(sequence, index)], row, addressable)
         kept.append(token)
         counts[token] = counts.get(token, 0) + 1
+        if constraint is not None:
+            constraint.advance(token)
+            if constraint.is_finished:
+                break
         if index < len(sequence.drafts) and sequence.drafts[index] != token:
             break
     return Drawn(tuple(kept))
@@ -138,6 +154,11 @@ def _not_finite(sequence: Sequence, ahead: int) -> GenerationError:
         f"the model produced non-finite logits at position {len(sequence.tokens) + ahead}; "
         "'ninfer verify' checks the artifact"
     )
+
+
+def _constrained(constraint: TokenConstraint, logits: Tensor) -> Tensor:
+    words = torch.frombuffer(bytearray(constraint.allowed()), dtype=torch.int32)
+    return ops.mask(logits, words.unsqueeze(0).to(logits.device))
 
 
 def _penalised(params: SamplingParams, counts: dict[int, int], logits: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ninfer.errors import NInferError
-from ninfer.request import FinishReason, SamplingParams
+from ninfer.request import FinishReason, SamplingParams, TokenConstraint
 from ninfer.runtime.media import PromptMedia
 from ninfer.runtime.prefix_keys import MediaSpan
 from ninfer.runtime.prefix_match import PrefixMatch
@@ -41,6 +41,7 @@ class Sequence:
     finish: FinishReason | None = None
     error: NInferError | None = None
     preemptions: int = 0
+    constraint: TokenConstraint | None = None
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
     match: PrefixMatch | None = None  # what the prefix cache had at admission
 

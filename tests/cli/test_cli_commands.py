@@ -110,7 +110,10 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
             "--draft-tokens 6: --spec mtp takes 1..5",
         ),
         (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
-        (["run", "a.ninfer", "--prompt", "x", "--json-schema", "s"], "--json-schema s: not avail"),
+        (
+            ["run", "a.ninfer", "--prompt", "x", "--thinking-budget", "5"],
+            "--thinking-budget 5: not",
+        ),
         (["run", "a.ninfer", "--messages", "none.json"], "--messages none.json: No such file"),
         (
             ["run", "a.ninfer", "--prompt", "x", "--raw-output", "--reasoning-stop", "s"],

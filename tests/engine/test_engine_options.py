@@ -73,8 +73,6 @@ def test_an_engine_option_of_later_versions_is_refused_by_name(
     ("change", "message"),
     [
         ({"thinking_budget": 10}, "--thinking-budget 10: not available"),
-        ({"json": True}, "--json: not available"),
-        ({"json_schema": Path("s.json")}, "--json-schema s.json: not available"),
     ],
 )
 def test_a_generation_option_of_later_versions_is_refused_by_name(
@@ -101,6 +99,7 @@ def test_a_generation_option_of_later_versions_is_refused_by_name(
         ({"seed": -1}, "--seed -1: must be between 0 and"),
         ({"seed": 2**64}, "--seed 18446744073709551616"),
         ({"greedy": True, "temperature": 0.5}, "--greedy contradicts --temperature 0.5"),
+        ({"json": True, "json_schema": Path("s")}, "--json and --json-schema contradict"),
         ({"stop": ("",)}, "need a text that is not empty"),
         ({"reasoning_effort": "huge"}, "--reasoning-effort huge: must be one of"),
     ],
