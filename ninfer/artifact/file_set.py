@@ -86,13 +86,14 @@ class FileSet:
         except OSError as error:
             raise self._refused(error) from error
         self._index += 1
+        # Noted before it is made, so that a signal in between leaves nothing behind.
+        self._made.append(self._partials[self._index])
         try:
             self._file = self._partials[self._index].open("xb")
         except (OSError, ValueError) as error:
             # ValueError: a path with a null character.
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ArtifactError(f"{self._path}: cannot be created: {reason}") from error
-        self._made.append(self._partials[self._index])
         planned = self._files[self._index]
         self._put(planned.head)
         self._room = planned.payload_bytes

@@ -1,19 +1,26 @@
 """An opened artifact as a model, whatever its framing: sizes, where parameters lie, text files."""
 
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from ninfer.artifact import Artifact, ModelMap
-from ninfer.artifact.directory import ResourceEntry
+from ninfer.artifact.directory import Directory, ResourceEntry
 from ninfer.errors import ConfigError, InventoryError
+from ninfer.json_text import parse_json
 from ninfer.log import get_logger
-from ninfer.models import CONFIG_RESOURCE, ModelConfig, check_inventory, object_specs
+from ninfer.models import (
+    CONFIG_RESOURCE,
+    REGISTERED,
+    ModelConfig,
+    check_inventory,
+    object_specs,
+)
 from ninfer.models.components import config_from_components
+from ninfer.models.inventory import ObjectSpec
 from ninfer.models.parameters import ParameterSpec, ParameterTable, bound_table
 from ninfer.models.qwen3_6 import FRONTEND_RESOURCES, recipe_for
 from ninfer.models.qwen3_6.parameters import parameter_specs, stored_table
@@ -44,11 +51,16 @@ def read_contents(artifact: Artifact) -> ModelContents:
     model_map = artifact.directory.model_map
     if model_map is not None:
         return _from_bindings(artifact, model_map)
-    fields = _config_fields(artifact)
-    config = resolve_config(artifact.identity, fields)
-    for name in check_inventory(artifact.directory, object_specs(artifact.identity, config)):
+    identity = artifact.identity
+    registered = (identity.model_id, identity.weights_id) in REGISTERED
+    # Registered sizes are built in: a configuration in such a file is an unknown object.
+    fields = None if registered else _config_fields(artifact)
+    config = resolve_config(identity, fields)
+    specs = object_specs(identity, config)
+    for name in check_inventory(artifact.directory, specs):
         log.warning("object %r is not known to this version of ninfer; skipped", name)
     if fields is not None:
+        _check_order(artifact.directory, specs)
         _check_digests(artifact, fields.get("frontend_sha256"))
     table = stored_table(config, recipe_for(config, artifact.identity.weights_id))
     return ModelContents(config, table, {name: name for name in FRONTEND_RESOURCES})
@@ -129,13 +141,25 @@ def _resources(artifact: Artifact, model_map: ModelMap) -> Iterator[tuple[str, s
 def _config_fields(artifact: Artifact) -> dict[str, Any] | None:
     if CONFIG_RESOURCE not in artifact.names:
         return None
-    try:
-        fields = json.loads(artifact.resource(CONFIG_RESOURCE))
-    except ValueError as error:
-        raise ConfigError(f"{CONFIG_RESOURCE} is not JSON text: {error}") from error
+    fields = parse_json(artifact.resource(CONFIG_RESOURCE), CONFIG_RESOURCE, ConfigError)
     if not isinstance(fields, dict):
         raise ConfigError(f"{CONFIG_RESOURCE} must hold a JSON object")
     return fields
+
+
+def _check_order(directory: Directory, specs: Sequence[ObjectSpec]) -> None:
+    """Objects of files of our own making stand in the order of the inventory.
+
+    A v2 file has no checksum: two names of one shape and format could change places unnoticed.
+    """
+    wanted = [spec.name for spec in specs]
+    known = set(wanted)
+    found = [entry.name for entry in directory.entries if entry.name in known]
+    for name, expected in zip(found, wanted, strict=True):
+        if name != expected:
+            raise InventoryError(
+                f"object {name!r} stands where {expected!r} belongs; the file is damaged"
+            )
 
 
 def _check_digests(artifact: Artifact, digests: object) -> None:

@@ -225,6 +225,18 @@ def test_a_renamed_object_is_refused_by_name(
         Engine.load(options_for(path))
 
 
+def test_two_names_that_changed_places_are_refused(
+    micro_artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Same shape and format, so only their places tell them apart."""
+    first, second = b'"vision/layers/0/norm1/bias"', b'"vision/layers/0/norm2/bias"'
+    data = micro_artifacts["dense"].read_bytes()
+    data = data.replace(first, b"#" * len(first), 1).replace(second, first, 1)
+    (tmp_path / "a.ninfer").write_bytes(data.replace(b"#" * len(first), second, 1))
+    with pytest.raises(InventoryError, match="norm2/bias' stands where 'vision/layers/0/norm1"):
+        Engine.load(options_for(tmp_path / "a.ninfer"))
+
+
 def test_another_model_id_is_refused(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
     path = damaged(
         micro_artifacts["dense"], tmp_path / "a.ninfer", b"qwen3.6-27b-micro", b"qwen3.6-28b-micro"
@@ -310,5 +322,5 @@ def test_the_configuration_must_be_json(micro_artifacts: dict[str, Path], tmp_pa
         json.dumps({"model_id": 0}, indent=2)[:16].encode(),
         b"[" + json.dumps({"model_id": 0}, indent=2)[1:16].encode(),
     )
-    with pytest.raises(ConfigError, match=r"model/config\.json is not JSON text"):
+    with pytest.raises(ConfigError, match=r"model/config\.json: not JSON"):
         Engine.load(options_for(path))
