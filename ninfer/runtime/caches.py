@@ -15,7 +15,7 @@ def allocate_caches(config: ModelConfig, runtime: RuntimeConfig) -> Caches:
     pending = torch.zeros(runtime.state_slots, dtype=torch.int64, device=runtime.device)
     return Caches(
         attention={
-            layer: _pages(runtime, spec.kv.heads, spec.kv.head_dim)
+            layer: paged_kv(runtime, spec.kv.heads, spec.kv.head_dim)
             for layer in text.attention_layers
         },
         gdn={layer: _state(runtime, spec.state, pending) for layer in text.gdn_layers},
@@ -47,7 +47,8 @@ def _state(runtime: RuntimeConfig, spec: StateCacheSpec, pending: torch.Tensor) 
     )
 
 
-def _pages(runtime: RuntimeConfig, heads: int, head_dim: int) -> PagedKV:
+def paged_kv(runtime: RuntimeConfig, heads: int, head_dim: int) -> PagedKV:
+    """Zeroed pages of one layer in the runtime's KV format."""
     groups = kv_format(runtime.kv_format).scale_groups(head_dim)
     words = word_dtype(runtime.kv_format)
     shape = (runtime.pages, PAGE_SIZE, heads)

@@ -8,7 +8,7 @@ from ninfer.models.forward_batch import KvCacheSpec
 from ninfer.models.qwen3_6.block_weights import block_cache_spec
 from ninfer.models.qwen3_6.mtp import mtp_cache_spec
 from ninfer.ops.tensors import PagedKV
-from ninfer.runtime.caches import _pages as paged_kv
+from ninfer.runtime.caches import paged_kv
 from ninfer.runtime.config import RuntimeConfig
 
 DrafterKind = Literal["mtp", "dflash", "dflash2"]
