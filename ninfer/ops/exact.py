@@ -22,6 +22,8 @@ _TRIAL_ROWS: Final = 160
 _ATTENTION_ROWS: Final = 4
 # Lanes of two of the widest vectors; the last dimension of a pointwise function is a multiple.
 _LANES: Final = 32
+# Numbers from which torch gives a pointwise function another thread.
+_SHARE: Final = 32768
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
@@ -45,9 +47,14 @@ def with_rows(x: Tensor) -> Tensor:
 def pointwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """function(x), for a function of single numbers; x [..., D]."""
     width = x.shape[-1]
-    if width % _LANES == 0:
-        return function(x)
-    return function(pad(x, (0, -width % _LANES)))[..., :width]
+    filled = pad(x, (0, -width % _LANES)) if width % _LANES else x
+    # Threads share the numbers out evenly, so the share of each must end with a whole vector too.
+    shares = min(torch.get_num_threads(), -(-filled.numel() // _SHARE))
+    missing = -filled.numel() % (_LANES * max(shares, 1))
+    if missing:
+        flat = function(pad(filled.flatten(), (0, missing)))
+        return flat[:-missing].view(filled.shape)[..., :width]
+    return function(filled)[..., :width]
 
 
 @cache

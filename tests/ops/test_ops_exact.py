@@ -330,6 +330,20 @@ def test_row_by_row_where_the_library_keeps_no_order(monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(ops.linear(x, weight), want)
 
 
+@pytest.mark.parametrize("threads", [2, 3, 5, 7])
+def test_pointwise_functions_shared_by_threads(threads: int) -> None:
+    """The borders between the threads' shares lie elsewhere for each number of rows."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for width in (1000, 1024):
+            x, y = noise(ROWS, width), noise(ROWS, width)
+            assert_rows_alone(ops.silu_mul, x, y)
+            assert_rows_alone(ops.sigmoid_mul, x, y)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_trial_sees_an_order_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library whose sums depend on the row count is found out up to where it stops."""
     mm = torch.mm
