@@ -341,17 +341,18 @@ def slowly(record):
 def write(seed):
     prefix_store.encode = slowly
     scene = Scene(page_count=64, tier=prefix_store.DiskTier(folder, 1 << 30))
-    while True:
+    while os.getppid() == parent:
         scene.run(words(3000, seed))
         scene.cache.store_all()
         scene.cache.clear()
         seed += 1
+    os._exit(0)
 
 def wait_for(pattern, known=frozenset()):
     while not set(folder.glob(pattern)) - known:
         time.sleep(0.005)
 
-folder, rng, cut = Path(sys.argv[1]), random.Random(5), 0
+folder, rng, cut, parent = Path(sys.argv[1]), random.Random(5), 0, os.getpid()
 for round in range(6):
     known = set(folder.glob(".*.partial"))
     writer = os.fork()
@@ -371,7 +372,7 @@ assert cut, "no kill fell into a write"
 def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", KILLED_WRITERS, str(tmp_path), here]
-    subprocess.run(command, check=True, timeout=200)
+    subprocess.run(command, check=True, timeout=100)
     scene = Scene(page_count=64, tier=DiskTier(tmp_path, LARGE))
     found = files(tmp_path)
     assert found
