@@ -1,13 +1,16 @@
 """Block drafters: drafts as the model's functions give them, whatever was rejected before."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 from spec_scene import PAGES, Model, Pool, Step, prefill, prompt_of, run_pass, states, verify
 
+from ninfer import ops
 from ninfer.models.qwen3_6 import (
     ContextRows,
+    DraftBlock,
     bind_dflash,
     bind_dflash2,
     block_forward,
@@ -80,8 +83,8 @@ class Scene:
         prefill(self.model, proposer, same, sequence.tokens[-1])
         return proposer.propose([same], [count])[0]
 
-    def by_definition(self, sequence: Sequence, count: int) -> list[int]:
-        """The model's functions on the whole context, for one sequence."""
+    def hidden(self, sequence: Sequence, count: int) -> torch.Tensor:
+        """States of the masks by the model's functions on the whole context."""
         caches = drafter_caches(self.kind, self.model.config, self.model.runtime)
         length = len(sequence.tokens) - 1
         width = self.model.config.text.hidden
@@ -91,11 +94,21 @@ class Scene:
         ]
         places = torch.arange(length)
         extend_context(self.weights, self.sizes, taps, ContextRows(places, places), caches)
-        anchor, table = torch.tensor(sequence.tokens[-1:]), torch.arange(PAGES).unsqueeze(0)
-        block = draft_block(anchor, [length], [count], table, self.sizes.mask_id)
+        block = self.block(sequence, count)
         embedding = self.model.text.embedding
         args = (self.weights, self.sizes, embedding, block, caches)
-        hidden = block_forward(*args, dtype=torch.float32)
+        return block_forward(*args, dtype=torch.float32)
+
+    def block(self, sequence: Sequence, count: int) -> DraftBlock:
+        anchor, table = torch.tensor(sequence.tokens[-1:]), torch.arange(PAGES).unsqueeze(0)
+        return draft_block(anchor, [sequence.cached], [count], table, self.sizes.mask_id)
+
+    def head_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return ops.linear(hidden, self.head.weight)
+
+    def by_definition(self, sequence: Sequence, count: int) -> list[int]:
+        """Drafts by the model's functions, for one sequence."""
+        hidden = self.hidden(sequence, count)
         if self.kind == "dflash":
             return greedy_drafts(self.head, hidden).tolist()
         u = [own_number(sequence, ahead) for ahead in range(count)]
@@ -103,7 +116,7 @@ class Scene:
             self.selector,
             self.head,
             hidden,
-            block,
+            self.block(sequence, count),
             top_k=self.sizes.selector_top_k,
             temperature=torch.tensor([sequence.sampling.temperature]),
             u=torch.tensor(u, dtype=torch.float64),
@@ -196,3 +209,29 @@ def test_the_walk_uses_the_numbers_of_the_places_it_drafts() -> None:
         by_seed.add(tuple(proposer.propose(pair, [2, 3])[1]))
     assert len(by_seed) > 3
     assert len(drafts[1]) == 3
+
+
+def test_where_both_laws_agree_every_sampled_draft_is_right() -> None:
+    """Without edges the drafter's law is that of its logits; a target with those draws the same."""
+    scene = Scene("dflash2")
+    scene.selector.predecessors.zero_()
+    proposer, pool = scene.proposer(), Pool()
+    sequence = pool.sequence(prompt_of(30), 20, temperature=1.3)
+    prefill(scene.model, proposer, sequence, 5)
+    hidden = scene.hidden(sequence, 7)
+    logits = scene.head_logits(hidden)
+    seen = set()
+    for seed in range(30):
+        sequence.sampling = replace(sequence.sampling, seed=seed)
+        (drafts,) = proposer.propose([sequence], [7])
+        settings = {
+            "temperature": torch.full((7,), 1.3),
+            "top_k": torch.full((7,), scene.sizes.selector_top_k),
+            "top_p": torch.ones(7),
+            "min_p": torch.zeros(7),
+        }
+        u = torch.tensor([own_number(sequence, ahead) for ahead in range(7)], dtype=torch.float64)
+        limit = scene.model.config.text.addressable
+        assert drafts == ops.sample(logits, limit=limit, **settings, u=u).tolist()
+        seen.add(tuple(drafts))
+    assert len(seen) > 10
