@@ -211,6 +211,24 @@ def test_what_others_use_outlives_what_nobody_asked_for_again() -> None:
         assert scene.run(head + words(100, seed + 20)).length == 640
 
 
+def test_what_is_dear_to_compute_outlives_newer_entries_that_are_cheap() -> None:
+    scene, dear = Scene(page_count=400, states=3), words(2000, 1)
+    scene.run(dear)
+    for seed in range(2, 10):
+        scene.run(words(100, seed))
+    assert scene.run(dear).length == 1984
+    assert scene.run(words(100, 2)).reason is MissReason.BOUNDARY_EVICTED
+
+
+def test_what_is_used_often_outlives_newer_entries_of_one_use() -> None:
+    scene, liked = Scene(page_count=400, states=3), words(200, 1)
+    for _ in range(12):
+        scene.run(liked)
+    for seed in range(2, 8):
+        scene.run(words(200, seed))
+    assert scene.run(liked).length == 192
+
+
 def test_all_that_is_unused_is_dropped_in_the_end() -> None:
     scene, head = Scene(page_count=400, states=3), words(2000, 1)
     for _ in range(10):
