@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from ninfer.bench import artifact, convert, engine_cpu, formats
+from ninfer.bench import artifact, convert, engine_batch, engine_cpu, formats
 from ninfer.bench.machine import this_machine
 from ninfer.bench.report import Report, Row
 from ninfer.errors import UsageError
@@ -11,6 +11,7 @@ from ninfer.errors import UsageError
 BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
     "artifact": artifact.run,
     "convert": convert.run,
+    "engine-batch": engine_batch.run,
     "engine-cpu": engine_cpu.run,
     "formats": formats.run,
 }

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ninfer.artifact import open_artifact
-from ninfer.bench import BENCHMARKS, artifact, convert, engine_cpu, formats
+from ninfer.bench import BENCHMARKS, artifact, convert, engine_batch, engine_cpu, formats
 from ninfer.cli.bench import NAMES
 from ninfer.errors import ArtifactError, FormatError, GenerationError
 from ninfer.formats import FORMATS, quantise
@@ -113,3 +113,22 @@ def test_conversion_is_not_timed_when_it_fails(tmp_path: Path):
 
 def test_command_line_offers_every_benchmark():
     assert sorted(NAMES) == sorted(BENCHMARKS)
+
+
+def test_batches_are_timed_beside_one_sequence():
+    rows = engine_batch.run(scale="micro", max_new=40, repeats=1)
+    assert [row.shape["sequences"] for row in rows] == [1, 2, 4, 8]
+    assert rows[0].share == pytest.approx(1.0)
+    assert all(row.value > 0 and row.unit == "tok/s" for row in rows)
+
+
+def test_batches_are_not_timed_when_company_changes_tokens(monkeypatch: pytest.MonkeyPatch):
+    calls = []
+
+    def results(engine: object, seeds: list[int], max_new: int) -> list[tuple[int, ...]]:
+        calls.append(seeds)
+        return [(len(calls),) for _ in seeds]
+
+    monkeypatch.setattr(engine_batch, "_results", results)
+    with pytest.raises(GenerationError, match="company changes the tokens"):
+        engine_batch.run(scale="micro", max_new=40, repeats=1)
