@@ -15,6 +15,7 @@ from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.prefix_cache import PrefixCache
 from ninfer.runtime.prefix_keys import MediaSpan, PrefixKey
 from ninfer.runtime.prefix_match import PrefixMatch, worth_keeping
+from ninfer.runtime.prefix_record import Record, RecordForm, decode
 from ninfer.runtime.prefix_spill import Spill
 from ninfer.runtime.prefix_store import Tier
 from ninfer.runtime.state_snapshots import Snapshot, StateSnapshots
@@ -168,3 +169,13 @@ def words(length: int, seed: int) -> list[int]:
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.prefix"))
+
+
+def record_of(path: Path, scene: Scene) -> Record:
+    record = decode(bytearray(path.read_bytes()), form_of(scene))
+    assert isinstance(record, Record)
+    return record
+
+
+def form_of(scene: Scene) -> RecordForm:
+    return RecordForm.of(scene.views, scene.snapshots.views)
