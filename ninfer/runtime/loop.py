@@ -145,7 +145,7 @@ class Runtime:
         if self.speculation:
             rows = target_rows(pieces, places, [progress.error is None for progress in results])
             self.speculation.observe(rows, batch, passed.hidden, passed.taps)
-            if all(piece.held for piece in pieces):
+            if all(piece.logits == piece.count for piece in pieces):
                 self.speculation.observe_cost(sum(piece.count for piece in pieces), seconds)
         for progress in results:
             if progress.finish or progress.error:
@@ -161,8 +161,7 @@ class Runtime:
         tokens, finish = _cut(sequence, drawn.tokens)
         # A held piece commits as many rows as it has tokens to show: the anchor and right drafts.
         rows = len(tokens) if piece.held else piece.count
-        if piece.held:
-            self._runner.caches.pending[sequence.state_slot] = rows
+        self._runner.caches.pending[sequence.state_slot] = rows if piece.held else 0
         sequence.cached += rows
         sequence.drafts = []
         if self.prefixes:

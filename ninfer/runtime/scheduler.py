@@ -102,7 +102,8 @@ class Scheduler:
         if sequence.decodes:
             # The last token that may be produced needs no draft behind it.
             drafts = min(len(sequence.drafts), self._runtime.window - 1, sequence.remaining - 1)
-            return Piece(sequence, 1 + drafts, logits=1 + drafts, held=True)
+            # Without drafts nothing can be rejected, and committing at once is less work.
+            return Piece(sequence, 1 + drafts, logits=1 + drafts, held=drafts > 0)
         if sequence.cached < sequence.prompt_length:
             return self._prefill(sequence)
         rest = len(sequence.tokens) - 1 - sequence.cached
