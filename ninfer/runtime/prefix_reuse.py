@@ -8,7 +8,7 @@ from ninfer.models.forward_batch import Caches
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.prefix_cache import PrefixCache
 from ninfer.runtime.prefix_keys import PrefixKey
-from ninfer.runtime.scheduler import keepable
+from ninfer.runtime.prefix_match import worth_keeping
 from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.state_snapshots import StateSnapshots
 
@@ -35,6 +35,7 @@ class PrefixReuse:
         assert not sequence.pages and not sequence.cached
         match = self.cache.match(self._key(sequence))
         sequence.match = match
+        sequence.borders = worth_keeping(sequence.prompt_length, match)
         if match.snapshot is None:
             return
         sequence.pages = list(match.pages)
@@ -42,10 +43,8 @@ class PrefixReuse:
         self._snapshots.restore(match.snapshot, sequence.state_slot)
 
     def keep(self, sequence: Sequence) -> None:
-        """Keep the prefix that a piece has just completed, if it ends at the last border."""
-        if sequence.cached != keepable(sequence) or not sequence.cached or sequence.generated:
-            return
-        if sequence.match is not None and sequence.match.length == sequence.cached:
+        """Keep the prefix that a prefill piece has just completed, if it ends at a border."""
+        if sequence.cached not in sequence.borders or sequence.generated:
             return
         snapshot = self._snapshots.save(sequence.state_slot)
         self.cache.insert(self._key(sequence), sequence.cached, sequence.pages, snapshot)

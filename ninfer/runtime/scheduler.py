@@ -110,10 +110,11 @@ class Scheduler:
         return Piece(sequence, min(rest, REPLAY_ROWS), logits=0)
 
     def _prefill(self, sequence: Sequence) -> Piece:
-        """The next chunk of a prompt; it ends on the grid where a prefix can be kept."""
+        """The next chunk of a prompt; it stops where a prefix is worth keeping."""
         rest = sequence.prompt_length - sequence.cached
-        border = keepable(sequence) - sequence.cached
-        count = min(rest, self._runtime.prefill_chunk, border if border > 0 else rest)
+        ahead = [border - sequence.cached for border in sequence.borders]
+        stop = next((count for count in ahead if count > 0), rest)
+        count = min(rest, self._runtime.prefill_chunk, stop)
         wants = count == rest and sequence.generated == 0
         return Piece(sequence, count, logits=int(wants))
 
@@ -157,8 +158,3 @@ class Scheduler:
         sequence.cached = 0
         sequence.drafts = []
         self._released(sequence)
-
-
-def keepable(sequence: Sequence) -> int:
-    """The last place on the page grid of a prompt from which at least one token is left."""
-    return (sequence.prompt_length - 1) // PAGE_SIZE * PAGE_SIZE

@@ -44,6 +44,7 @@ class Sequence:
     constraint: TokenConstraint | None = None
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
     match: PrefixMatch | None = None  # what the prefix cache had at admission
+    borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
 
     @property
     def generated(self) -> int:
