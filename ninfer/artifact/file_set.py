@@ -91,7 +91,8 @@ class FileSet:
         try:
             self._file = self._partials[self._index].open("xb")
         except (OSError, ValueError) as error:
-            # ValueError: a path with a null character.
+            # Not ours to remove. ValueError: a path with a null character.
+            self._made.pop()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ArtifactError(f"{self._path}: cannot be created: {reason}") from error
         planned = self._files[self._index]
