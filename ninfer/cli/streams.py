@@ -40,7 +40,8 @@ def abandon_stdout() -> None:
 def signals_as_exits() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP raise, so that temporary files go as on any other failure.
 
-    Only the main thread may set handlers; elsewhere nothing changes.
+    A signal that the caller of the process chose to ignore, as nohup does with SIGHUP, stays
+    ignored. Only the main thread may set handlers; elsewhere nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,7 +50,12 @@ def signals_as_exits() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, leave) for number in heard}
     try:
         yield
     finally:

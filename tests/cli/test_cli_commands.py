@@ -299,18 +299,38 @@ def test_text_that_stdout_cannot_encode_is_escaped(dense: Path, tmp_path: Path) 
     assert rb"mod\xe8le.ninfer" in done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "ninfer", "synth", "-o", str(tmp_path / "a.ninfer")]
-    command += ["--set", "num_hidden_layers=64"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+def signalled_synth(
+    output: Path, number: signal.Signals, disposition: signal.Handlers, layers: int
+) -> int:
+    """The status of a synth that got a signal as soon as its first file lay there.
+
+    How it takes the signal is set, since a test run in the background may have inherited either.
+    """
+    command = [sys.executable, "-m", "ninfer", "synth", "-o", str(output)]
+    command += ["--set", f"num_hidden_layers={layers}"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(number, disposition)
+    )
     deadline = time.monotonic() + 60
-    while not any(tmp_path.iterdir()):
+    while not any(output.parent.iterdir()):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    assert process.wait(timeout=60) == 128 + number
+    return process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signals) -> None:
+    status = signalled_synth(tmp_path / "a.ninfer", number, signal.SIG_DFL, layers=64)
+    assert status == 128 + number
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_an_ignored_signal_stays_ignored(tmp_path: Path, number: signal.Signals) -> None:
+    output = tmp_path / "a.ninfer"
+    assert signalled_synth(output, number, signal.SIG_IGN, layers=8) == 0
+    assert list(tmp_path.iterdir()) == [output]
 
 
 def test_an_option_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
