@@ -1,6 +1,6 @@
 """The object directory: entries and geometry rules of every revision, JSON of v1 and v2."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -99,7 +99,7 @@ def parse_directory(text: bytes) -> Directory:
             schema.text(identity["model_id"], "identity: model_id"),
             schema.text(identity["weights_id"], "identity: weights_id"),
         ),
-        _parse_entries(root["objects"]),
+        parse_entries(root["objects"], _parse_entry),
     )
 
 
@@ -107,7 +107,9 @@ def parse_directory_v1(text: bytes) -> Directory:
     """Read the JSON directory of v1, which names the model and not the weights; see above."""
     root = schema.members(schema.load_json(text), ("model_id", "objects"), "directory root")
     model_id = schema.text(root["model_id"], "directory: model_id")
-    return Directory(Identity(model_id, V1_WEIGHTS_ID), _parse_entries(root["objects"]))
+    return Directory(
+        Identity(model_id, V1_WEIGHTS_ID), parse_entries(root["objects"], _parse_entry)
+    )
 
 
 def check_geometry(entries: Iterable[Entry], payload_bytes: int) -> None:
@@ -191,10 +193,11 @@ def _encode_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _parse_entries(value: object) -> tuple[Entry, ...]:
+def parse_entries(value: object, parse: Callable[[object, int], Entry]) -> tuple[Entry, ...]:
+    """The objects of a directory, each parsed from its JSON value and its index."""
     if not isinstance(value, list) or not value:
         raise DirectoryError("directory: objects must be a non-empty array")
-    entries = tuple(_parse_entry(item, index) for index, item in enumerate(value))
+    entries = tuple(parse(item, index) for index, item in enumerate(value))
     check_unique(entries)
     return entries
 

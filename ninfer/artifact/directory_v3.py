@@ -20,7 +20,7 @@ from ninfer.artifact.directory import (
     Identity,
     ResourceEntry,
     TensorEntry,
-    check_unique,
+    parse_entries,
 )
 from ninfer.artifact.layouts import BLOCK_SCALE, CONTIGUOUS, RAW_BYTES, ROW_SCALE, ROW_SPLIT
 from ninfer.artifact.model_map import (
@@ -72,7 +72,7 @@ def parse_directory_v3(text: bytes) -> Directory:
     object that is not there or elements beyond its end.
     """
     root = schema.members(schema.load_json(text), _ROOT, "directory root", optional=_OPEN)
-    entries = _parse_objects(root["objects"])
+    entries = parse_entries(root["objects"], _parse_object)
     by_id = {entry.name: entry for entry in entries}
     bindings = {
         schema.label(name, "bindings: a parameter name"): parse_binding(
@@ -153,14 +153,6 @@ def _encode_component(component: Component) -> dict[str, Any]:
         rows = component.proposal.rows
         item["proposal"] = {"domain": "indexed", "rows": rows} if rows else {"domain": "full"}
     return item
-
-
-def _parse_objects(value: object) -> tuple[Entry, ...]:
-    if not isinstance(value, list) or not value:
-        raise DirectoryError("directory: objects must be a non-empty array")
-    entries = tuple(_parse_object(item, index) for index, item in enumerate(value))
-    check_unique(entries)
-    return entries
 
 
 def _parse_object(value: object, index: int) -> Entry:

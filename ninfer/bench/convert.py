@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ninfer.convert import build_tokenizer
 from ninfer.convert.qwen3_6 import source_map
 from ninfer.convert.source_map import Stack
 from ninfer.errors import ArtifactError
-from ninfer.models import ModelConfig, TextConfig
+from ninfer.models import ModelConfig, TextConfig, components_of
 from ninfer.models.qwen3_6 import recipe_for
 from ninfer.models.qwen3_6.sizes import DENSE_27B, MOE_35B
 
@@ -67,7 +67,7 @@ def write_source(folder: Path, config: ModelConfig) -> int:
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         _fill(file, end)
-    (folder / "config.json").write_text(json.dumps(config_fields(config)))
+    (folder / "config.json").write_text(json.dumps(components_of(config, {})["text"].config))
     for name, data in build_tokenizer(VOCABULARY).items():
         (folder / name.rsplit("/", 1)[-1]).write_bytes(data)
     for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
@@ -84,41 +84,6 @@ def source_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         if isinstance(source, Stack)
         for piece in source.pieces
     }
-
-
-def config_fields(config: ModelConfig) -> dict[str, Any]:
-    """The sizes of a text model under their Hugging Face names."""
-    text = config.text
-    attention, gdn, moe = text.attention, text.gdn, text.moe
-    fields: dict[str, Any] = {
-        "hidden_size": text.hidden,
-        "num_hidden_layers": text.layers,
-        "full_attention_interval": text.attention_interval,
-        "intermediate_size": text.mlp_width,
-        "vocab_size": text.vocab_rows,
-        "rms_norm_eps": text.eps,
-        "max_position_embeddings": text.context,
-        "num_attention_heads": attention.query_heads,
-        "num_key_value_heads": attention.kv_heads,
-        "head_dim": attention.head_dim,
-        "rope_parameters": {
-            "rope_theta": attention.rope_theta,
-            "partial_rotary_factor": attention.rotary_dim / attention.head_dim,
-        },
-        "linear_num_key_heads": gdn.key_heads,
-        "linear_num_value_heads": gdn.value_heads,
-        "linear_key_head_dim": gdn.key_dim,
-        "linear_value_head_dim": gdn.value_dim,
-        "linear_conv_kernel_dim": gdn.conv_width,
-    }
-    if moe:
-        fields |= {
-            "num_experts": moe.experts,
-            "num_experts_per_tok": moe.top_k,
-            "moe_intermediate_size": moe.expert_width,
-            "shared_expert_intermediate_size": moe.shared_width,
-        }
-    return fields
 
 
 def run(*, sets: Mapping[str, ModelConfig] | None = None, repeats: int = 3) -> list[Row]:

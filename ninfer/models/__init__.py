@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ninfer.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from ninfer.models.components import components_of
     from ninfer.models.config import ModelConfig, TextConfig
     from ninfer.models.forward_batch import Caches, ForwardBatch, cache_spec
     from ninfer.models.inventory import ResourceSpec, TensorSpec, check_inventory
@@ -21,6 +22,7 @@ __all__ = [
     "TextConfig",
     "cache_spec",
     "check_inventory",
+    "components_of",
     "object_specs",
     "resolve_config",
 ]
@@ -38,6 +40,7 @@ __getattr__ = lazy_exports(
         "TextConfig": "ninfer.models.config",
         "cache_spec": "ninfer.models.forward_batch",
         "check_inventory": "ninfer.models.inventory",
+        "components_of": "ninfer.models.components",
         "object_specs": "ninfer.models.registry",
         "resolve_config": "ninfer.models.registry",
     },
