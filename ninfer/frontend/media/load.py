@@ -74,7 +74,7 @@ class MediaLoader:
         picture = decode_image(data, self.limits.image_pixels, place)
         height, width = fit(picture.height, picture.width, sizes, place)
         work.add_grid((1, height // sizes.patch, width // sizes.patch), sizes.merge, place)
-        return _media("image", [resize(picture, height, width)], sizes, ())
+        return media_of("image", [resize(picture, height, width)], sizes, ())
 
     def _video(self, data: bytes, place: str, work: Work) -> Media:
         sizes = self.video.pixels
@@ -82,12 +82,16 @@ class MediaLoader:
         height, width, _ = frames[0].shape
         grid = (len(times), height // sizes.patch, width // sizes.patch)
         work.add_grid(grid, sizes.merge, place)
-        return _media("video", frames, sizes, times)
+        return media_of("video", frames, sizes, times)
 
 
-def _media(
+def media_of(
     kind: MediaKind, frames: Sequence[Pixels], sizes: PixelSizes, times: tuple[float, ...]
 ) -> Media:
+    """The media of these frames [height, width, 3], sides multiples of the cell.
+
+    `times` are the seconds of a video's time steps.
+    """
     patches, grid = patchify(frames, sizes)
     digest = hashlib.sha256(f"{kind} {grid}".encode())
     digest.update(np.ascontiguousarray(patches).data)

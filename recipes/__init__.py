@@ -1,0 +1,1 @@
+"""Recipes of the checkpoints that this project trains itself."""

@@ -1,0 +1,1 @@
+"""Data, tokenizer and training of the demo checkpoints `tiny` and `tiny-moe`."""
