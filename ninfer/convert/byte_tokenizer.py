@@ -7,7 +7,7 @@ runs of lower-case letters. The same size always gives the same bytes.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import product
 from string import ascii_lowercase
@@ -60,7 +60,17 @@ def build_tokenizer(
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise ConfigError(f"vocab_size {vocab_size} is too small; use {MIN_VOCAB_SIZE} or more")
-    vocab, merges = _fill(vocab_size - len(ADDED_TOKENS), extra_merges)
+    return tokenizer_resources(*_fill(vocab_size - len(ADDED_TOKENS), extra_merges))
+
+
+def tokenizer_resources(
+    vocab: Mapping[str, int], merges: Sequence[Sequence[str]]
+) -> dict[str, bytes]:
+    """Text resources of a byte-level BPE, keyed by their names inside artifacts.
+
+    `vocab` gives the ids 0 to its size; ADDED_TOKENS follow. Tokens are written in GPT-2's
+    printable stand-ins of bytes.
+    """
     added = [
         {"id": len(vocab) + index, "content": content, "special": special, **_PLAIN_MATCH}
         for index, (content, special) in enumerate(ADDED_TOKENS)
@@ -76,6 +86,18 @@ def build_tokenizer(
     }
 
 
+_SPLIT: Final = {
+    "type": "Split",
+    "pattern": {"Regex": SPLIT_PATTERN},
+    "behavior": "Isolated",
+    "invert": False,
+}
+_BYTE_LEVEL: Final = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": False,
+    "use_regex": False,
+}
 _PLAIN_MATCH: Final = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
@@ -128,27 +150,17 @@ def _spelled_merges(space: str) -> Iterator[tuple[str, str]]:
 
 
 def _tokenizer(
-    vocab: dict[str, int], merges: list[list[str]], added: Sequence[dict[str, Any]]
+    vocab: Mapping[str, int], merges: Sequence[Sequence[str]], added: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": SPLIT_PATTERN},
-        "behavior": "Isolated",
-        "invert": False,
-    }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
         "normalizer": {"type": "NFC"},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [split, {**byte_level, "use_regex": False}],
-        },
-        "post_processor": {**byte_level, "use_regex": False},
-        "decoder": {**byte_level, "use_regex": False},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [_SPLIT, _BYTE_LEVEL]},
+        "post_processor": _BYTE_LEVEL,
+        "decoder": _BYTE_LEVEL,
         "model": {
             "type": "BPE",
             "dropout": None,

@@ -22,7 +22,7 @@ from ninfer.models import CONFIG_RESOURCE
 from ninfer.models import TensorSpec as ModelTensor
 
 # Sizes that the published preprocessors use; images and videos are cut into these patches.
-_PREPROCESSORS: Final[Mapping[str, Mapping[str, Any]]] = {
+PREPROCESSORS: Final[Mapping[str, Mapping[str, Any]]] = {
     "frontend/preprocessor_config.json": {
         "patch_size": 16,
         "temporal_patch_size": 2,
@@ -94,7 +94,7 @@ def _quantised(values: RandomValues, spec: ModelTensor) -> Tensor | PackedMatrix
 
 def _resources(model: SyntheticModel) -> dict[str, bytes]:
     resources = build_tokenizer(model.config.text.addressable)
-    for name, content in _PREPROCESSORS.items():
+    for name, content in PREPROCESSORS.items():
         resources[name] = json.dumps(content, indent=2).encode()
     document = config_document(model.identity, model.fields, resources)
     return {**resources, CONFIG_RESOURCE: document}
