@@ -21,6 +21,7 @@ from ninfer.frontend.chat_template import ChatTemplate
 from ninfer.frontend.normalize import parse_conversation
 from ninfer.frontend.prompt import template_variables
 from ninfer.request import TemplateOptions
+from recipes.tiny.scenes import CASES
 from recipes.tiny.tasks import TEXT_TASKS
 
 VOCAB_SIZE: Final = 2040  # addressable ids, ADDED_TOKENS included
@@ -48,7 +49,7 @@ def build() -> dict[str, bytes]:
 
 
 def _pieces(template: ChatTemplate) -> Iterator[str]:
-    """Rendered samples of all tasks, cut at the added tokens."""
+    """Rendered samples of all tasks, cut at the added tokens; of vision tasks the words alone."""
     added = re.compile("|".join(re.escape(text) for text, _ in ADDED_TOKENS))
     rng = random.Random(SEED)
     for task in TEXT_TASKS.values():
@@ -58,6 +59,10 @@ def _pieces(template: ChatTemplate) -> Iterator[str]:
             conversation = parse_conversation(sample.messages, sample.tools, options)
             rendered = template.render(template_variables(conversation))
             yield from filter(None, added.split(rendered))
+    for make_case in CASES.values():
+        for _ in range(SAMPLES_PER_TASK // 3):
+            case = make_case(rng)
+            yield from (case.question, case.answer, f"<{rng.randint(0, 8) / 4:.1f} seconds>")
 
 
 def _train(pieces: Iterator[str]) -> tuple[dict[str, int], list[list[str]]]:

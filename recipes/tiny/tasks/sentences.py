@@ -26,8 +26,7 @@ def article(word: str) -> str:
     >>> article("owl"), article("young owl"), article("used bell")
     ('an owl', 'a young owl', 'a used bell')
     """
-    sounded = word[0] in "aeio" or word == "umbrella"
-    return f"{'an' if sounded else 'a'} {word}"
+    return f"{'an' if word[0] in 'aeio' else 'a'} {word}"
 
 
 def sentence(rng: random.Random) -> str:
