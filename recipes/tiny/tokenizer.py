@@ -25,7 +25,7 @@ from recipes.tiny.scenes import CASES
 from recipes.tiny.tasks import TEXT_TASKS
 
 VOCAB_SIZE: Final = 2040  # addressable ids, ADDED_TOKENS included
-SAMPLES_PER_TASK: Final = 1500
+SAMPLES_PER_TASK: Final = 400
 SEED: Final = 6
 # An image of 128 x 128 pixels stays as it is: 16 tokens.
 SHORTEST_EDGE: Final = 128 * 128
