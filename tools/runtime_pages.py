@@ -20,6 +20,7 @@ OPTION_CLASSES = (
     ("ninfer.artifact.options", "FetchOptions"),
     ("ninfer.artifact.options", "VerifyOptions"),
     ("ninfer.convert.options", "SynthOptions"),
+    ("ninfer.evals.options", "EvalOptions"),
     ("ninfer.server.options", "ServerOptions"),
 )
 

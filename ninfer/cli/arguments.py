@@ -5,7 +5,7 @@ import os
 import shutil
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -49,18 +49,20 @@ def add_artifact(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("artifact", type=read, metavar=name, help=".ninfer file")
 
 
-def add_options(parser: argparse._ActionsContainer, options: type[Any]) -> None:
-    """Add one argument for each field that has help text."""
+def add_options(
+    parser: argparse._ActionsContainer, options: type[Any], *, without: Collection[str] = ()
+) -> None:
+    """Add one argument for each field that has help text and is not in `without`."""
     hints = typing.get_type_hints(options)
     for spec in fields(options):
-        if "help" in spec.metadata:
+        if "help" in spec.metadata and spec.name not in without:
             _add(parser, spec, hints[spec.name])
 
 
 def collect(namespace: argparse.Namespace, options: type[T], **given: Any) -> T:
     """Build the dataclass from parsed arguments; `given` are fields without an argument."""
     specs = [spec for spec in fields(options) if "help" in spec.metadata]  # type: ignore[arg-type]  # T is always a dataclass here
-    values = {spec.name: _given_or_default(namespace, spec) for spec in specs}
+    values = {s.name: _given_or_default(namespace, s) for s in specs if s.name not in given}
     return options(**values, **given)
 
 

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "fetch": ("fetch", "download a published artifact"),
     "verify": ("verify", "check a file: structure, inventory, stored words, hash"),
     "synth": ("synth", "write an artifact with random weights"),
+    "evals": ("evals", "score an artifact on a suite of questions, compare two runs"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }
 

@@ -1,14 +1,27 @@
 """What commands print besides data: progress bars and closing statistics, all on stderr."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Final, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
 
 from ninfer.request import GenerationResult, TextDelta, Usage
+
+# More than any table needs; a narrower terminal wraps lines, which loses nothing.
+_TABLE_WIDTH: Final = 300
 
 
 @contextmanager
@@ -33,6 +46,28 @@ def byte_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield advance
+
+
+@contextmanager
+def item_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar in items, shown only when stderr is a terminal; yields "one more"."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout: the first column to the left, the others to the right, nothing cut."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(file=sys.stdout, width=_TABLE_WIDTH, highlight=False).print(table)
 
 
 class AnswerPrinter:

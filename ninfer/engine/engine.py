@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -39,7 +39,7 @@ from ninfer.runtime.memory_plan import ModelSizes
 from ninfer.runtime.prefix_keys import prefix_salt
 from ninfer.runtime.prefix_match import PrefixStats
 from ninfer.runtime.prefix_reuse import PrefixOptions
-from ninfer.runtime.speculative import SpeculationCounters
+from ninfer.runtime.speculative import PositionCounts, SpeculationCounters
 
 log = get_logger(__name__)
 
@@ -177,6 +177,11 @@ class Engine:
         """What speculation did so far; None without it."""
         speculation = self._runtime.speculation
         return speculation.counters if speculation else None
+
+    def draft_positions(self) -> Mapping[str, PositionCounts]:
+        """How many drafts were right so far, by source and number in the round."""
+        speculation = self._runtime.speculation
+        return speculation.positions if speculation else {}
 
     def prefix_stats(self) -> PrefixStats | None:
         """What prefix reuse did so far; None without it."""

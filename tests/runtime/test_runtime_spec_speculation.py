@@ -9,6 +9,7 @@ from ninfer.runtime.speculative import (
     AdaptiveWindow,
     CombinedProposer,
     LookupProposer,
+    PositionCounts,
     Speculation,
     SpeculationCounters,
     TargetRows,
@@ -122,6 +123,40 @@ def test_a_cut_round_says_nothing_of_the_drafts_behind_the_cut() -> None:
     assert spy.seen == [(1, False), (1, True), (0, True), (3, False)]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ([9], PositionCounts([1, 1, 1], [0, 0, 0])),
+        ([1, 9], PositionCounts([1, 1, 1], [1, 0, 0])),
+        ([1, 2, 3, 9], PositionCounts([1, 1, 1], [1, 1, 1])),
+        # The sequence ends by a token that was drafted: nobody knows of the drafts behind it.
+        ([1], PositionCounts([1], [1])),
+        ([1, 2], PositionCounts([1, 1], [1, 1])),
+        ([1, 2, 3], PositionCounts([1, 1, 1], [1, 1, 1])),
+    ],
+)
+def test_drafts_are_judged_by_position(chosen: list[int], expected: PositionCounts) -> None:
+    speculation, sequence = Speculation(Fixed([1, 2, 3])), decoding([5, 6, 7])
+    speculation.propose([sequence], [3])
+    judge(speculation, sequence, chosen)
+    assert speculation.positions == {"fixed": expected}
+
+
+def test_positions_are_counted_for_each_source() -> None:
+    proposer, _ = combined([91, 92, 93])
+    speculation = Speculation(proposer)
+    long, short = decoding([1, 2, 3, 4, 5, 6, 1, 2, 3, 4]), decoding([1, 2, 3])
+    speculation.propose([long, short], [2, 3])
+    judge(speculation, long, [5, 6, 9])
+    judge(speculation, short, [91, 8])
+    speculation.propose([short], [0])
+    judge(speculation, short, [7])
+    assert speculation.positions == {
+        "lookup": PositionCounts([1, 1], [1, 1]),
+        "fixed": PositionCounts([1, 1, 1], [1, 0, 0]),
+    }
+
+
 def test_the_rates_of_a_race_are_the_rates_of_its_drafts() -> None:
     racing = race(lambda _: 0.8, adaptive=False)
     racing.run(4000, 4)
@@ -130,6 +165,9 @@ def test_the_rates_of_a_race_are_the_rates_of_its_drafts() -> None:
     survival = [right / counters.rounds for right in counters.accepted_per_position]
     assert survival == pytest.approx([0.8, 0.64, 0.512, 0.41], abs=0.04)
     assert counters.accepted == sum(counters.accepted_per_position)
+    (counts,) = racing.speculation.positions.values()
+    assert counts.judged == [counters.rounds] * 4
+    assert counts.accepted == counters.accepted_per_position
 
 
 def combined(drafts: list[int]) -> tuple[CombinedProposer, Fixed]:

@@ -4,7 +4,7 @@ from ninfer.runtime.speculative.adaptive import AdaptiveWindow
 from ninfer.runtime.speculative.block import BlockProposer, best_tokens, walk
 from ninfer.runtime.speculative.caches import DrafterKind, drafter_caches
 from ninfer.runtime.speculative.combined import CombinedProposer
-from ninfer.runtime.speculative.counters import SpeculationCounters
+from ninfer.runtime.speculative.counters import PositionCounts, SpeculationCounters
 from ninfer.runtime.speculative.lookup import LookupProposer
 from ninfer.runtime.speculative.mtp import MtpProposer
 from ninfer.runtime.speculative.proposer import Proposer, TargetRows
@@ -17,6 +17,7 @@ __all__ = [
     "DrafterKind",
     "LookupProposer",
     "MtpProposer",
+    "PositionCounts",
     "Proposer",
     "Speculation",
     "SpeculationCounters",

@@ -1,5 +1,6 @@
 """Speculation: a proposer with the window of each sequence chosen, and every outcome counted."""
 
+from collections import defaultdict
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +10,7 @@ from torch import Tensor
 from ninfer.models.forward_batch import ForwardBatch
 from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.speculative.adaptive import AdaptiveWindow
-from ninfer.runtime.speculative.counters import SpeculationCounters
+from ninfer.runtime.speculative.counters import PositionCounts, SpeculationCounters
 from ninfer.runtime.speculative.proposer import Proposer, TargetRows
 
 
@@ -32,6 +33,7 @@ class Speculation:
     def __init__(self, proposer: Proposer, window: AdaptiveWindow | None = None) -> None:
         self.taps: Final = proposer.taps
         self.counters = SpeculationCounters()
+        self.positions: defaultdict[str, PositionCounts] = defaultdict(PositionCounts)  # by source
         self._proposer = proposer
         self._window = window
         self._open: dict[Sequence, _Open] = {}
@@ -92,5 +94,9 @@ class Speculation:
         self._of.setdefault(row.sequence, SpeculationCounters()).add(drafted, right)
         # A round that was cut, by a stop or for want of room, says nothing of the drafts behind.
         wrong = right < drafted and row.following != tried.drafts[right]
+        if drafted:
+            cut = right < drafted and not wrong
+            judged = (right + 1, right + 1) if cut else (drafted, right)
+            self.positions[tried.source].add(*judged)
         if self._window and (right or wrong):
             self._window.record(row.sequence, tried.source, right, then_wrong=wrong)
