@@ -1,13 +1,13 @@
 """The held-out suite of the demo checkpoints: questions that training never sees.
 
-Run as `python -m recipes.tiny.build_suite [OUT_DIR]`. One JSONL file a task; the same bytes on
-every run, as far as the encoder of clips gives them.
+Run as `python -m recipes.tiny.build_suite [OUT_DIR] [--task NAME]`. One JSONL file a task; the same
+bytes on every run, as far as the encoder of clips gives them.
 """
 
 import argparse
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -86,11 +86,11 @@ def _filed(
         yield {"type": kind, kind: {"url": data_uri(sample, next(indices))}} if kind else part
 
 
-def write(folder: Path) -> None:
-    """Write the files of all tasks."""
+def write(folder: Path, names: Iterable[str] = tuple(SUITE_TASKS)) -> None:
+    """Write the files of these tasks."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder = Encoder()
-    for name in SUITE_TASKS:
+    for name in names:
         lines = [
             json.dumps(item(name, number, sample, encoder), ensure_ascii=False)
             for number, sample in enumerate(samples(name, FEWER.get(name, ITEMS)))
@@ -102,7 +102,9 @@ def main() -> None:
     """Write the suite."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, nargs="?", default=SUITE_FOLDER)
-    write(parser.parse_args().out)
+    parser.add_argument("--task", action="append", choices=tuple(SUITE_TASKS), help="all if none")
+    arguments = parser.parse_args()
+    write(arguments.out, arguments.task or SUITE_TASKS)
 
 
 if __name__ == "__main__":
