@@ -27,7 +27,11 @@ class _Named:
 
     def declaration(self, rng: random.Random) -> dict[str, Any]:
         """The tool as a client offers it."""
-        described = rng.random() < 0.5
+        # Names that mean nothing need words that say what is meant.
+        known = {p.name for p in self.tool.parameters}.union(
+            *(p.others for p in self.tool.parameters)
+        )
+        described = rng.random() < 0.4 or not known.issuperset(self.names.values())
         properties = {
             self.names[parameter.name]: {
                 **parameter.schema,
