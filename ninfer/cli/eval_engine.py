@@ -166,7 +166,7 @@ class EngineAnswers:
             async for event in events:
                 if isinstance(event, TextDelta):
                     texts[event.channel] += event.text
-                else:
+                elif isinstance(event, GenerationResult):
                     result = event
         assert result is not None
         content, calls = self._read_calls(texts["content"], item.tools)
