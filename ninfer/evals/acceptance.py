@@ -73,11 +73,11 @@ def _shares(counts: DraftCounts, positions: int) -> list[str]:
 
 
 def table_of(tasks: Sequence[TaskAcceptance]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Columns and rows; over all tasks the last, where there are several."""
+    """Columns and rows, "#1" for the first draft of a round; the last rows are over all tasks."""
     lengths = [len(counts.judged) for task in tasks for counts in task.sources.values()]
     positions = max(lengths, default=0)
     columns = ["task", "tokens", "tokens a pass", "source", "rounds"]
-    columns += [f"draft {number}" for number in range(1, positions + 1)]
+    columns += [f"#{number}" for number in range(1, positions + 1)]
     shown = list(tasks)
     if len(tasks) > 1:
         total = TaskAcceptance(OVERALL)

@@ -171,7 +171,7 @@ def test_acceptance_is_counted_by_task_and_position(
         options = ["--spec", spec, "--draft-tokens", drafts, "-o", path]
         status, out, _ = call(capsys, *common, *options)
         assert status == 0
-        assert f"draft {drafts}" in out and f"draft {drafts + 1}" not in out
+        assert f"#{drafts}" in out and f"#{drafts + 1}" not in out
         document = json.loads(path.read_text())
         assert (document["spec"], document["draft_tokens"]) == (spec, drafts)
         sums, tools = document["tasks"]

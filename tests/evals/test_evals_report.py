@@ -113,7 +113,7 @@ def test_acceptance_by_source_and_position() -> None:
     counted = TaskAcceptance("sql", 50, sql.passes, sql.sources)
     story = TaskAcceptance("story", 10, 10, {"mtp": DraftCounts((10, 0), (1, 0))})
     columns, rows = table_of([counted, story])
-    assert columns[-2:] == ["draft 1", "draft 2"]
+    assert columns[-2:] == ["#1", "#2"]
     assert rows == [
         ("sql", "50", "2.50", "mtp", "16", "75.0%", "50.0%"),
         ("sql", "50", "2.50", "lookup", "4", "100.0%", "-"),
