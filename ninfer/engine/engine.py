@@ -113,7 +113,7 @@ class Engine:
         return replace(params, temperature=0.0) if options.greedy else params
 
     def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
-        """Check the request, queue it, and give an iterator of text pieces and a GenerationResult.
+        """Check the request, queue it, and give an iterator of events and a GenerationResult.
 
         Several generations may be under way; reading one drives all of them. The call itself
         raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a

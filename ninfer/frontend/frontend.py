@@ -124,7 +124,7 @@ class Frontend:
     def new_output_parser(
         self, prompt: PreparedPrompt, stop: StopRules | None = None, *, raw: bool = False
     ) -> OutputParser:
-        """The text state for one answer to `prompt`.
+        """The text state for one answer to `prompt`; it finds calls of the prompt's tools.
 
         Raises RequestError for an empty stop string.
         """
@@ -134,6 +134,7 @@ class Frontend:
             stop=stop or StopRules(),
             hidden_ids=self.stop_ids,
             raw=raw,
+            tools=prompt.tools,
         )
 
     def new_constraint(self, prompt: PreparedPrompt, spec: ConstraintSpec) -> TokenConstraint:
