@@ -153,7 +153,7 @@ KEPT = {
     "function": "a\n<function=w>\nb",
     "one-line parameters": "use\n<parameter=a>1</parameter> <parameter=b>2</parameter> so",
     "whole call": "An example:\n" + call(("city", "P"), ("days", 1)) + "\nand more",
-    "whole call on one line": "a\n<tool_call><function=f><parameter=k>v</parameter></function></tool_call> b",
+    "whole call on one line": "a\n" + call(("k", "v")).replace("\n", "") + " b",
     "two calls": call(("a", 1)) + "\n" + call(name="zz"),
     "call in a call": call(("city", call(("city", "x")))),
     "half tags": "a </param <tool_call <function= </parameter",
