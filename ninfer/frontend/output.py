@@ -38,7 +38,7 @@ class OutputParser:
     no split: everything is content, tags included, and only content stop strings are looked for.
 
     Calls are looked for if the request has `tools`. Their text is not content, so no stop string
-    matches in it or across it.
+    matches in it or across it. `enforced_calls` says that the answer follows a `ToolCallSpec`.
     """
 
     def __init__(
@@ -50,13 +50,14 @@ class OutputParser:
         hidden_ids: Iterable[int] = (),
         raw: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
+        enforced_calls: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._hidden = frozenset(hidden_ids) | frozenset(stop.token_ids)
         self._detokenizer = Detokenizer()
         tools = () if raw else tools
         self._splitter = ReasoningSplitter(starts_in_reasoning and not raw, declared_tools(tools))
-        self._calls = new_tool_call_parser(tools)
+        self._calls = new_tool_call_parser(tools, enforced=enforced_calls)
         self._stops: dict[Channel, StopMatcher] = {
             "reasoning": StopMatcher(stop.reasoning),
             "content": StopMatcher(stop.content),

@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from ninfer.frontend.tool_calls import CALL_BEGUN, CALL_OPENING, clean_name
-from ninfer.frontend.tool_calls.tags import begun
+from ninfer.frontend.tool_calls.tags import CALL_BEGUN, CALL_OPENING, begun, clean_name
 from ninfer.request import TextDelta
 
 OPEN_TAG: Final = "<think>"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import ninfer.engine.engine as engine_module
 from ninfer.cli import main
 from ninfer.cli.output import AnswerPrinter
-from ninfer.engine import Engine
 from ninfer.request import TextDelta, ToolCall, ToolCallSpec, ToolRule, Usage
 
 
@@ -21,11 +21,7 @@ def test_calls_are_json_lines_on_stdout_that_messages_can_hold(
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}}
     schema["required"] = ["n"]
     spec = ToolCallSpec((ToolRule("f", schema, strict=True),), required=True, parallel=False)
-    monkeypatch.setattr(
-        Engine,
-        "_constraint",
-        lambda self, prompt, _: self._model.frontend.new_constraint(prompt, spec),
-    )
+    monkeypatch.setattr(engine_module, "constraint_spec", lambda options: spec)
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     messages = [{"role": "user", "content": "Call it."}]
     path = tmp_path / "messages.json"

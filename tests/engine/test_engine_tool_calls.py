@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_engine_speculation import load
 
+import ninfer.engine.engine as engine_module
 from ninfer.engine import AsyncEngine, Engine, GenerationOptions
 from ninfer.engine.session import Session
 from ninfer.frontend import parse_conversation
@@ -45,11 +46,8 @@ def engine(micro_artifacts: dict[str, Path]) -> Iterator[Engine]:
     engine = load(micro_artifacts["dense"])
     spec = ToolCallSpec((ToolRule("order", SCHEMA, strict=True),), required=True, parallel=False)
 
-    def constraint(prompt, options):
-        return engine._model.frontend.new_constraint(prompt, spec)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_constraint", constraint)
+        patch.setattr(engine_module, "constraint_spec", lambda options: spec)
         yield engine
 
 

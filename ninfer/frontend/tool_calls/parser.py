@@ -1,7 +1,7 @@
 """What a parser of tool calls does, and which one reads the calls of a request."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ninfer.frontend.tool_calls.declared import declared_tools
@@ -26,17 +26,18 @@ class ToolCallParser(Protocol):
 
 
 def new_tool_call_parser(
-    tools: Sequence[Mapping[str, Any]], new_id: Callable[[], str] | None = None
+    tools: Sequence[Mapping[str, Any]], *, enforced: bool = False
 ) -> ToolCallParser | None:
     """The parser for an answer to a request with these tools (the client's objects).
 
-    None without tools: then tags of calls are text. The form of a call belongs to the model
-    family, which was trained on it; all families here write the XML form. It is not read off the
-    chat template, since one that replaces the model's may show no call at all.
+    None without tools: then tags of calls are text. `enforced` says that the answer follows a
+    `ToolCallSpec`, whose grammar and the parser then agree on where each value ends. The form of a
+    call belongs to the model family, which was trained on it; all families here write the XML form.
+    It is not read off the chat template, since one that replaces the model's may show no call.
     """
     if not tools:
         return None
-    return QwenXmlParser(declared_tools(tools), new_id or new_call_id)
+    return QwenXmlParser(declared_tools(tools), new_call_id, enforced=enforced)
 
 
 def new_call_id() -> str:

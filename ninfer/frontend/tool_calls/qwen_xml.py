@@ -41,11 +41,19 @@ class QwenXmlParser:
     Tags that begin no call are content. White space around calls belongs to nothing. Text inside a
     call but outside its values is content. The call is complete at `</function>`, at
     `</tool_call>`, when the next call begins, or when the model ends its turn between two values.
+    `enforced` says that a grammar let only well-formed calls through.
     """
 
-    def __init__(self, declared: Mapping[str, ToolParameters], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        declared: Mapping[str, ToolParameters],
+        new_id: Callable[[], str],
+        *,
+        enforced: bool = False,
+    ) -> None:
         self._declared = declared
         self._new_id = new_id
+        self._enforced = enforced
         self._lexer = TagLexer()
         self._events: list[OutputEvent] = []
         self._opening: list[Token] = []  # `<tool_call>` and white space: a call may follow
@@ -154,7 +162,7 @@ class QwenXmlParser:
         assert self._arguments is not None
         self._leave_text()
         self._send(self._arguments.begin(tag.name))
-        self._end = ValueEnd(self._arguments)
+        self._end = ValueEnd(self._arguments, self._enforced)
 
     def _resolve(self, found: tuple[str, list[Token] | None]) -> None:
         """JSON of the open value, and the tokens behind it if it has ended."""

@@ -24,10 +24,14 @@ class ValueEnd:
        either: it never comes out shortened as if it were complete.
 
     All other tags are part of the value.
+
+    Calls that a grammar `enforced` need no such rules: a value ends at the first `</parameter>`
+    that is a whole line.
     """
 
-    def __init__(self, arguments: OpenArguments) -> None:
+    def __init__(self, arguments: OpenArguments, enforced: bool) -> None:
         self._arguments = arguments
+        self._enforced = enforced
         self._waiting: list[Token] = []  # a tag that may end the value, and what stands behind it
         self._depth = 0
 
@@ -37,7 +41,9 @@ class ValueEnd:
         tokens = [token]
         while tokens:
             token = tokens.pop()
-            if self._waiting:
+            if self._enforced:
+                ended, again = self._match(token, sent)
+            elif self._waiting:
                 self._waiting.append(token)
                 if isinstance(token, str) and token.isspace():
                     continue
@@ -56,6 +62,22 @@ class ValueEnd:
             return "", None
         waiting, self._waiting = self._waiting, []
         return self._arguments.end(), waiting
+
+    def _match(self, token: Token, sent: list[str]) -> tuple[bool, list[Token]]:
+        """As `_begin`, for enforced calls."""
+        value = self._arguments.value
+        assert value is not None
+        waiting, self._waiting = self._waiting, []
+        if waiting and isinstance(token, str) and token.startswith("\n"):
+            return True, [*waiting, token]
+        self._keep(waiting, sent)
+        # The line break after the opening tag does not make a line of what follows it.
+        own_line = value.at_line_start and value.several_lines
+        if isinstance(token, Tag) and token.kind is TagKind.PARAMETER_END and own_line:
+            self._waiting = [token]
+        else:
+            self._keep([token], sent)
+        return False, []
 
     def _kind(self) -> TagKind:
         first = self._waiting[0]
