@@ -52,7 +52,8 @@ class ValueEnd:
                 ended, again = self._begin(token, sent)
             if ended:
                 sent.append(self._arguments.end())
-                return "".join(sent), again + tokens[::-1]
+                assert not tokens, "only the last token can tell that the value has ended"
+                return "".join(sent), again
             tokens += reversed(again)
         return "".join(sent), None
 
