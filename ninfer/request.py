@@ -106,7 +106,8 @@ class MediaRun:
 class PreparedPrompt:
     """A rendered prompt. `starts_in_reasoning` is read off the rendered text, not off a flag.
 
-    `runs` say which of the tokens stand for which rows of `media`, in order.
+    `runs` say which of the tokens stand for which rows of `media`, in order. `tools` are those of
+    the conversation, whose calls the answer may hold; without any, call tags are plain text.
     """
 
     text: str
@@ -114,6 +115,7 @@ class PreparedPrompt:
     starts_in_reasoning: bool
     media: tuple[Media, ...] = ()
     runs: tuple[MediaRun, ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,34 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallStart:
+    """A tool call began. `index` counts the calls of one answer from 0; `id` is unique to it."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallArguments:
+    """A piece of a call's arguments; all pieces joined are the JSON text of an object."""
+
+    index: int
+    fragment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnd:
+    """A call is complete. One that the end of the output cut off has no such event."""
+
+    index: int
+    call: ToolCall
+
+
+OutputEvent = TextDelta | ToolCallStart | ToolCallArguments | ToolCallEnd
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one request."""
 
@@ -275,13 +305,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The last event of a generation. `token_ids` are all generated ids, a stop token included."""
+    """The last event of a generation. `token_ids` are all generated ids, a stop token included.
+
+    `tool_calls` are the complete ones, in order; a call that was cut off is none.
+    """
 
     finish_reason: FinishReason
     usage: Usage
     token_ids: tuple[int, ...]
     prefill_seconds: float
     decode_seconds: float
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
-GenerationEvent = TextDelta | GenerationResult
+GenerationEvent = OutputEvent | GenerationResult

@@ -1,5 +1,6 @@
 """What commands print besides data: progress bars and closing statistics, all on stderr."""
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from ninfer.request import GenerationResult, TextDelta, Usage
+from ninfer.request import GenerationResult, TextDelta, ToolCall, Usage
 
 # More than any table needs; a narrower terminal wraps lines, which loses nothing.
 _TABLE_WIDTH: Final = 300
@@ -73,6 +74,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 class AnswerPrinter:
     """Text as it comes: the answer on stdout, reasoning on stderr, each ended by a line break.
 
+    A complete call is one line of stdout, in the form in which messages hold it.
+
     As a context it ends open lines when the generation fails, so that the error has its own line.
     """
 
@@ -89,6 +92,13 @@ class AnswerPrinter:
         stream.flush()
         self._open[delta.channel] = not delta.text.endswith("\n")
         self._answered |= delta.channel == "content"
+
+    def show_call(self, call: ToolCall) -> None:
+        """Print a call as one JSON object on a line of its own."""
+        self.__exit__()
+        function = {"name": call.name, "arguments": call.arguments}
+        print(json.dumps({"id": call.id, "type": "function", "function": function}), flush=True)
+        self._answered = True
 
     def end(self, usage: Usage) -> None:
         """Finish both lines, and say so when the limit came before the answer did."""

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     # Importing torch takes a second; options are checked before.
     from ninfer.engine import Engine
     from ninfer.frontend import SourceRules, parse_conversation
-    from ninfer.request import GenerationResult
+    from ninfer.request import GenerationResult, TextDelta, ToolCallEnd
 
     try:
         conversation = parse_conversation(values, tools, template_options(generation))
@@ -60,11 +60,13 @@ def main(argv: Sequence[str]) -> int:
     events = engine.generate(prompt, generation)
     with AnswerPrinter() as printer:
         for event in events:
-            if isinstance(event, GenerationResult):
+            if isinstance(event, TextDelta):
+                printer.show(event)
+            elif isinstance(event, ToolCallEnd):
+                printer.show_call(event.call)
+            elif isinstance(event, GenerationResult):
                 printer.end(event.usage)
                 print_result(event, token_ids=run.print_token_ids)
-            else:
-                printer.show(event)
     return 0
 
 

@@ -31,7 +31,6 @@ from ninfer.request import (
     PreparedPrompt,
     SamplingParams,
     StopRules,
-    TokenConstraint,
 )
 from ninfer.runtime import PAGE_SIZE, Runtime, RuntimeConfig, Sequence, SequenceRequest
 from ninfer.runtime import Progress as RuntimeProgress
@@ -113,7 +112,7 @@ class Engine:
         return replace(params, temperature=0.0) if options.greedy else params
 
     def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
-        """Check the request, queue it, and give an iterator of text pieces and a GenerationResult.
+        """Check the request, queue it, and give an iterator of events and a GenerationResult.
 
         Several generations may be under way; reading one drives all of them. The call itself
         raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a
@@ -135,7 +134,8 @@ class Engine:
         short = capacity < options.max_new
         rules = StopRules(options.stop_token_id, options.stop, options.reasoning_stop)
         frontend = self._model.frontend
-        parser = frontend.new_output_parser(prompt, rules, raw=options.raw_output)
+        spec = constraint_spec(options)
+        parser = frontend.new_output_parser(prompt, rules, raw=options.raw_output, constraint=spec)
         request = SequenceRequest(
             prompt=prompt.token_ids,
             sampling=self.sampling_params(options),
@@ -143,7 +143,7 @@ class Engine:
             stop_ids=frozenset({*frontend.stop_ids, *rules.token_ids}),
             media=prompt.media,
             runs=prompt.runs,
-            constraint=self._constraint(prompt, options),
+            constraint=None if spec is None else frontend.new_constraint(prompt, spec),
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit)
@@ -162,12 +162,6 @@ class Engine:
         """End a sequence in whatever state it is; what it held is free afterwards."""
         self._inboxes.pop(sequence, None)
         self._runtime.cancel(sequence)
-
-    def _constraint(
-        self, prompt: PreparedPrompt, options: GenerationOptions
-    ) -> TokenConstraint | None:
-        spec = constraint_spec(options)
-        return None if spec is None else self._model.frontend.new_constraint(prompt, spec)
 
     def check(self) -> None:
         """Assert that pages and slots add up; for idle times and tests."""

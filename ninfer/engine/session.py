@@ -1,9 +1,17 @@
-"""Session: from the tokens of one running sequence to text pieces and the closing result."""
+"""Session: from the tokens of one running sequence to text, calls and the closing result."""
 
 from collections.abc import Iterable, Iterator
 
 from ninfer.frontend import OutputParser
-from ninfer.request import FinishReason, GenerationEvent, GenerationResult, TextDelta, Usage
+from ninfer.request import (
+    FinishReason,
+    GenerationEvent,
+    GenerationResult,
+    OutputEvent,
+    ToolCall,
+    ToolCallEnd,
+    Usage,
+)
 from ninfer.runtime import Progress
 
 
@@ -18,11 +26,12 @@ class Session:
         self._prompt_tokens = prompt_tokens
         self._at_limit = at_limit
         self._ids: list[int] = []
+        self._calls: list[ToolCall] = []
         self._seconds = [0.0, 0.0]  # until the first token, and after it
         self.result: GenerationResult | None = None
 
     def feed(self, progress: Progress) -> Iterator[GenerationEvent]:
-        """The text that these tokens make certain, and the result when they are the last.
+        """What these tokens make certain, and the result when they are the last.
 
         A stop string can end the session in the middle of what came at once; later tokens count for
         nothing. Raises the error that ended the sequence.
@@ -31,7 +40,7 @@ class Session:
             raise progress.error
         for token in progress.tokens:
             self._ids.append(token)
-            yield from self._parser.feed((token,))
+            yield from self._noted(self._parser.feed((token,)))
             if self._parser.stop_match is not None:
                 yield from self._close(FinishReason.STOP_STRING)
                 return
@@ -43,8 +52,7 @@ class Session:
         self._seconds[bool(self._ids)] += seconds
 
     def _close(self, reason: FinishReason) -> Iterator[GenerationEvent]:
-        rest: Iterable[TextDelta] = self._parser.finish()
-        yield from rest
+        yield from self._noted(self._parser.finish(cut=reason is not FinishReason.STOP_TOKEN))
         if self._parser.stop_match is not None:
             reason = FinishReason.STOP_STRING
         elif reason is FinishReason.OUTPUT_LIMIT:
@@ -55,5 +63,12 @@ class Session:
             token_ids=tuple(self._ids),
             prefill_seconds=self._seconds[0],
             decode_seconds=self._seconds[1],
+            tool_calls=tuple(self._calls),
         )
         yield self.result
+
+    def _noted(self, events: Iterable[OutputEvent]) -> Iterator[OutputEvent]:
+        for event in events:
+            if isinstance(event, ToolCallEnd):
+                self._calls.append(event.call)
+            yield event

@@ -24,6 +24,7 @@ from ninfer.request import (
     StopRules,
     TemplateOptions,
     TokenConstraint,
+    ToolCallSpec,
 )
 
 _TOKENIZER: Final = "frontend/tokenizer.json"
@@ -122,11 +123,16 @@ class Frontend:
         return self.prepare(Conversation((message,), template=options or TemplateOptions()))
 
     def new_output_parser(
-        self, prompt: PreparedPrompt, stop: StopRules | None = None, *, raw: bool = False
+        self,
+        prompt: PreparedPrompt,
+        stop: StopRules | None = None,
+        *,
+        raw: bool = False,
+        constraint: ConstraintSpec | None = None,
     ) -> OutputParser:
-        """The text state for one answer to `prompt`.
+        """The text state for one answer to `prompt`; it finds calls of the prompt's tools.
 
-        Raises RequestError for an empty stop string.
+        `constraint` is what the answer has to follow. Raises RequestError for an empty stop string.
         """
         return OutputParser(
             self.tokenizer,
@@ -134,6 +140,8 @@ class Frontend:
             stop=stop or StopRules(),
             hidden_ids=self.stop_ids,
             raw=raw,
+            tools=prompt.tools,
+            enforced_calls=isinstance(constraint, ToolCallSpec),
         )
 
     def new_constraint(self, prompt: PreparedPrompt, spec: ConstraintSpec) -> TokenConstraint:

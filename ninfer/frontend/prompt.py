@@ -48,6 +48,7 @@ def prepare_prompt(
         starts_in_reasoning=starts_in_reasoning(rendered),
         media=tuple(media),
         runs=find_runs(ids, pad_ids, media, merge),
+        tools=conversation.tools,
     )
 
 

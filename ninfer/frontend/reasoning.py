@@ -1,13 +1,19 @@
 """Splitting generated text into reasoning and answer at the model's think tags."""
 
+import re
+from collections.abc import Collection
 from typing import Final
 
+from ninfer.frontend.tool_calls.tags import CALL_BEGUN, CALL_OPENING, begun, clean_name
 from ninfer.request import TextDelta
 
 OPEN_TAG: Final = "<think>"
 CLOSE_TAG: Final = "</think>"
 TURN_START: Final = "<|im_start|>"
 TURN_END: Final = "<|im_end|>"
+
+_CLOSE_BEGUN: Final = re.compile(begun(CLOSE_TAG))
+_CLOSE_OR_CALL_BEGUN: Final = re.compile(f"{begun(CLOSE_TAG)}|{CALL_BEGUN}")
 
 
 def starts_in_reasoning(prompt: str) -> bool:
@@ -25,15 +31,19 @@ def starts_in_reasoning(prompt: str) -> bool:
 class ReasoningSplitter:
     """Gives each piece of streamed text its channel.
 
-    The first closing tag ends the reasoning; white space behind it is dropped. Nothing opens it
+    The first closing tag ends the reasoning; white space behind it is dropped. So does the first
+    call of one of `tools` (the names): `<tool_call>`, white space and a function tag with the name,
+    all of which stays in the content. Tags that only speak of calls do not. Nothing opens reasoning
     again: later tags are content, and so are all tags when the prompt did not open a thought. An
     opening tag that repeats the prompt's is dropped once. A possible part of a tag is held back.
     Reasoning keeps its white space here, so that stop strings can match it (see ThoughtTrimmer).
     Content comes out in order, ready for a tool-call parser.
     """
 
-    def __init__(self, in_reasoning: bool) -> None:
+    def __init__(self, in_reasoning: bool, tools: Collection[str] = ()) -> None:
         self.in_reasoning = in_reasoning
+        self._tools = tools
+        self._begun = _CLOSE_OR_CALL_BEGUN if tools else _CLOSE_BEGUN
         self._may_open = in_reasoning
         self._skip_space = False
         self._held = ""
@@ -57,14 +67,26 @@ class ReasoningSplitter:
                 return []
             self._may_open = False
             text = text.removeprefix(OPEN_TAG)
-        thought, tag, answer = text.partition(CLOSE_TAG)
-        if tag:
-            self.in_reasoning = False
-            self._skip_space = True
-            return _delta("reasoning", thought) + self._answer(answer)
-        cut = len(text) - _overlap(text, CLOSE_TAG)
-        self._held = text[cut:]
-        return _delta("reasoning", text[:cut])
+        place = text.find("<")
+        while place >= 0:
+            if text.startswith(CLOSE_TAG, place):
+                self._skip_space = True
+                return self._end(text[:place], text[place + len(CLOSE_TAG) :])
+            if self._is_call(text, place):
+                return self._end(text[:place], text[place:])
+            if self._begun.fullmatch(text, place):
+                self._held = text[place:]
+                return _delta("reasoning", text[:place])
+            place = text.find("<", place + 1)
+        return _delta("reasoning", text)
+
+    def _is_call(self, text: str, place: int) -> bool:
+        match = CALL_OPENING.match(text, place) if self._tools else None
+        return match is not None and clean_name(match[1]) in self._tools
+
+    def _end(self, thought: str, answer: str) -> list[TextDelta]:
+        self.in_reasoning = False
+        return _delta("reasoning", thought) + self._answer(answer)
 
     def _answer(self, text: str) -> list[TextDelta]:
         if self._skip_space:
@@ -104,11 +126,3 @@ class ThoughtTrimmer:
 
 def _delta(channel: str, text: str) -> list[TextDelta]:
     return [TextDelta("reasoning" if channel == "reasoning" else "content", text)] if text else []
-
-
-def _overlap(text: str, tag: str) -> int:
-    """Length of the longest end of `text` that begins `tag`."""
-    for length in range(min(len(text), len(tag) - 1), 0, -1):
-        if tag.startswith(text[-length:]):
-            return length
-    return 0

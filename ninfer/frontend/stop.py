@@ -42,8 +42,8 @@ class StopMatcher:
         return pending[:cut]
 
     def flush(self) -> str:
-        """The held text; no more follows."""
-        held, self._held = self._held, ""
+        """The held text, which no stop string goes on from: the text ends or is interrupted."""
+        held, self._held, self._state = self._held, "", 0
         return held
 
     def _step(self, state: int, letter: str) -> int:
