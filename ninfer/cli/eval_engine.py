@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ninfer.artifact import Artifact, open_artifact
 from ninfer.artifact.digest import file_sha256
@@ -18,12 +18,8 @@ from ninfer.engine.options import template_options
 from ninfer.errors import PromptError, RequestError, UsageError
 from ninfer.evals import Answer, Item, Outcome, run_items
 from ninfer.evals.acceptance import DraftCounts, TaskAcceptance
-from ninfer.evals.call_text import read_calls
 from ninfer.frontend import Frontend, parse_conversation
-from ninfer.request import Conversation, GenerationResult, TextDelta, ToolCall
-
-# From a text with calls in it, and the tools, to the rest of the text and the calls.
-ReadCalls = Callable[[str, Sequence[Mapping[str, Any]]], tuple[str, tuple[ToolCall, ...]]]
+from ninfer.request import Conversation, GenerationResult, TextDelta
 
 
 def artifact_digest(options: EngineOptions) -> str:
@@ -152,9 +148,8 @@ def _counts(engine: Engine, task: str) -> TaskAcceptance:
 class EngineAnswers:
     """Asks an engine; as many at once as callers wait."""
 
-    def __init__(self, engine: AsyncEngine, calls_of: ReadCalls = read_calls) -> None:
+    def __init__(self, engine: AsyncEngine) -> None:
         self._engine: Final = engine
-        self._read_calls: Final = calls_of
 
     async def __call__(self, item: Item) -> Answer:
         """The answer to an item; raises as AsyncEngine.generate does."""
@@ -169,11 +164,10 @@ class EngineAnswers:
                 elif isinstance(event, GenerationResult):
                     result = event
         assert result is not None
-        content, calls = self._read_calls(texts["content"], item.tools)
         return Answer(
-            content=content,
+            content=texts["content"],
             reasoning=texts["reasoning"],
-            tool_calls=calls,
+            tool_calls=result.tool_calls,
             finish_reason=result.finish_reason,
             prompt_tokens=result.usage.prompt_tokens,
             reasoning_tokens=result.usage.reasoning_tokens,
