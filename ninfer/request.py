@@ -117,11 +117,27 @@ class PreparedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitBias:
+    """What is added to the logit of one id, before penalties and cuts."""
+
+    token_id: int
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> "LogitBias":
+        """Read ID=X, as the command line has it. Raises ValueError for anything else."""
+        token_id, _, value = text.partition("=")
+        return cls(int(token_id), float(value))
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is drawn. Temperature 0 is greedy: best logit, lowest id on ties.
 
-    `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Penalties count generated tokens
-    only. The order of the cuts and their formulas stand in the contract of `ops.candidates`.
+    A logit is biased first, also for a greedy draw, which ignores everything else here. Penalties
+    follow: they count generated tokens only, and repetition 1 and the others 0 switch them off.
+    `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Formulas and the order of the cuts
+    stand in the contracts of `ops.penalise` and `ops.candidates`.
     """
 
     temperature: float = 0.0
@@ -130,6 +146,8 @@ class SamplingParams:
     min_p: float = 0.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[LogitBias, ...] = ()  # of ids that are all different
     seed: int = 0
 
 
@@ -257,11 +275,29 @@ Channel = Literal["reasoning", "content"]
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely the model found a token, and the ids it found most likely, best first.
+
+    Natural logarithms of the model's own distribution: before bias, penalties, constraints,
+    temperature and cuts. At most 0; minus infinity is possible.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of text that is ready to be shown on one channel."""
+    """A piece of text that is ready to be shown on one channel.
+
+    `logprobs`, if asked for, are those of the tokens that came since the piece before, so all
+    pieces together have one for each generated token. A piece that only brings some has no text.
+    """
 
     channel: Channel
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,13 +311,19 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The last event of a generation. `token_ids` are all generated ids, a stop token included."""
+    """The last event of a generation. `token_ids` are all generated ids, a stop token included.
+
+    `logprobs` go with them one by one, `prompt_logprobs` with the ids of the prompt, of which the
+    first has none; both are empty unless asked for.
+    """
 
     finish_reason: FinishReason
     usage: Usage
     token_ids: tuple[int, ...]
     prefill_seconds: float
     decode_seconds: float
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 GenerationEvent = TextDelta | GenerationResult

@@ -107,9 +107,10 @@ class Engine:
             "min_p",
             "presence_penalty",
             "frequency_penalty",
+            "repetition_penalty",
         )
         given = {name: value for name in names if (value := getattr(options, name)) is not None}
-        params = replace(params, **given, seed=options.seed)
+        params = replace(params, **given, logit_bias=options.logit_bias, seed=options.seed)
         return replace(params, temperature=0.0) if options.greedy else params
 
     def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
@@ -128,7 +129,8 @@ class Engine:
     ) -> tuple[Sequence, Session]:
         """Check and queue a request, for callers that drive `step`; raises as `generate` does."""
         check_generation(options)
-        self._check_stop_ids(options.stop_token_id)
+        self._check_ids("--stop-token-id", options.stop_token_id)
+        self._check_ids("--logit-bias", (bias.token_id for bias in options.logit_bias))
         if not prompt.token_ids:
             raise PromptError("the prompt is empty; there is nothing to continue")
         capacity = self._runtime.output_capacity(len(prompt.token_ids))
@@ -144,6 +146,8 @@ class Engine:
             media=prompt.media,
             runs=prompt.runs,
             constraint=self._constraint(prompt, options),
+            logprobs=options.logprobs,
+            prompt_logprobs=options.prompt_logprobs,
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit)
@@ -188,11 +192,11 @@ class Engine:
         prefixes = self._runtime.prefixes
         return prefixes.cache.stats if prefixes else None
 
-    def _check_stop_ids(self, ids: Iterable[int]) -> None:
+    def _check_ids(self, flag: str, ids: Iterable[int]) -> None:
         bound = self._model.config.text.addressable
         for token_id in ids:
             if not 0 <= token_id < bound:
-                raise UsageError(f"--stop-token-id {token_id}: the model's ids are 0..{bound - 1}")
+                raise UsageError(f"{flag} {token_id}: the model's ids are 0..{bound - 1}")
 
     def open_inbox(self, sequence: Sequence) -> deque[RuntimeProgress]:
         """Where `advance` puts what a sequence produced, until it is cancelled."""

@@ -1,10 +1,18 @@
 """Session: from the tokens of one running sequence to text pieces and the closing result."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ninfer.frontend import OutputParser
-from ninfer.request import FinishReason, GenerationEvent, GenerationResult, TextDelta, Usage
-from ninfer.runtime import Progress
+from ninfer.request import (
+    FinishReason,
+    GenerationEvent,
+    GenerationResult,
+    TextDelta,
+    TokenLogprob,
+    Usage,
+)
+from ninfer.runtime import Progress, Sequence
 
 
 class Session:
@@ -18,6 +26,8 @@ class Session:
         self._prompt_tokens = prompt_tokens
         self._at_limit = at_limit
         self._ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._shown = 0  # of these
         self._seconds = [0.0, 0.0]  # until the first token, and after it
         self.result: GenerationResult | None = None
 
@@ -29,22 +39,31 @@ class Session:
         """
         if progress.error is not None:
             raise progress.error
-        for token in progress.tokens:
+        for index, token in enumerate(progress.tokens):
             self._ids.append(token)
-            yield from self._parser.feed((token,))
+            self._logprobs += progress.logprobs[index : index + 1]
+            yield from self._with_logprobs(self._parser.feed((token,)))
             if self._parser.stop_match is not None:
-                yield from self._close(FinishReason.STOP_STRING)
+                yield from self._close(FinishReason.STOP_STRING, progress.sequence)
                 return
         if progress.finish is not None:
-            yield from self._close(progress.finish)
+            yield from self._close(progress.finish, progress.sequence)
 
     def spent(self, seconds: float) -> None:
         """Add time that the runtime worked on this sequence, alone or in company."""
         self._seconds[bool(self._ids)] += seconds
 
-    def _close(self, reason: FinishReason) -> Iterator[GenerationEvent]:
-        rest: Iterable[TextDelta] = self._parser.finish()
-        yield from rest
+    def _with_logprobs(self, deltas: Iterable[TextDelta]) -> Iterator[TextDelta]:
+        """The pieces, the first of them with what came since the one before."""
+        for delta in deltas:
+            new = tuple(self._logprobs[self._shown :])
+            self._shown += len(new)
+            yield replace(delta, logprobs=new) if new else delta
+
+    def _close(self, reason: FinishReason, sequence: Sequence) -> Iterator[GenerationEvent]:
+        yield from self._with_logprobs(self._parser.finish())
+        if self._shown < len(self._logprobs):
+            yield from self._with_logprobs([TextDelta(self._parser.channel, "")])
         if self._parser.stop_match is not None:
             reason = FinishReason.STOP_STRING
         elif reason is FinishReason.OUTPUT_LIMIT:
@@ -55,5 +74,7 @@ class Session:
             token_ids=tuple(self._ids),
             prefill_seconds=self._seconds[0],
             decode_seconds=self._seconds[1],
+            logprobs=tuple(self._logprobs),
+            prompt_logprobs=() if sequence.prompt_top is None else tuple(sequence.prompt_logprobs),
         )
         yield self.result

@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from ninfer.errors import ContextError, NInferError
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
-from ninfer.request import FinishReason, Media, MediaRun, SamplingParams, TokenConstraint
+from ninfer.request import (
+    FinishReason,
+    Media,
+    MediaRun,
+    SamplingParams,
+    TokenConstraint,
+    TokenLogprob,
+)
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.kv_pages import PagePool
+from ninfer.runtime.logprobs import needs_prompt_logprobs, score_prompt
 from ninfer.runtime.media import PromptMedia, place_media
-from ninfer.runtime.model_runner import ModelRunner
+from ninfer.runtime.model_runner import ModelRunner, Pass
 from ninfer.runtime.prefix_keys import media_spans
 from ninfer.runtime.prefix_reuse import PrefixOptions, PrefixReuse
 from ninfer.runtime.sampler import Drawn, draw_pieces
@@ -29,7 +37,8 @@ class SequenceRequest:
     """What a caller asks of the runtime for one sequence.
 
     `runs` say which prompt tokens stand for which rows of `media`. `max_tokens` must not exceed
-    `Runtime.output_capacity`.
+    `Runtime.output_capacity`. `logprobs` asks for the log-probability of each generated token and
+    of so many best ones, `prompt_logprobs` for those of the prompt, which then reuses no prefix.
     """
 
     prompt: tuple[int, ...]
@@ -39,6 +48,8 @@ class SequenceRequest:
     media: tuple[Media, ...] = ()
     runs: tuple[MediaRun, ...] = ()
     constraint: TokenConstraint | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ class Progress:
     tokens: tuple[int, ...]
     finish: FinishReason | None = None
     error: NInferError | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()  # one for each token if asked for
 
 
 class Runtime:
@@ -117,6 +129,8 @@ class Runtime:
             stop_ids=request.stop_ids,
             spans=media_spans(request.runs, request.media),
             constraint=request.constraint,
+            top_logprobs=request.logprobs,
+            prompt_top=request.prompt_logprobs,
         )
         self._scheduler.add(sequence)
         sequence.media = self._encoded(len(request.prompt), request.media, request.runs)
@@ -139,6 +153,7 @@ class Runtime:
         batch = build_batch(pieces, self._runtime.device)
         passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
         drawn = draw_pieces(pieces, passed.logits, self._config.text.addressable)
+        drawn = self._scored(pieces, drawn, passed)
         places = [piece.sequence.cached for piece in pieces]
         results = [self._commit(p, d) for p, d in zip(pieces, drawn, strict=True)]
         seconds = time.perf_counter() - start
@@ -154,6 +169,19 @@ class Runtime:
             self._draft(self.speculation)
         return [progress for progress in results if progress.tokens or progress.error]
 
+    def _scored(self, pieces: Items[Piece], drawn: Items[Drawn], passed: Pass) -> list[Drawn]:
+        """Take in log-probabilities of prompts; where that fails, the failure is what was drawn."""
+        results, first = list(drawn), 0
+        for index, piece in enumerate(pieces):
+            if needs_prompt_logprobs(piece.sequence):
+                rows = passed.hidden[first : first + piece.count]
+                try:
+                    score_prompt(piece, rows, self._runner.head, self._config.text.addressable)
+                except NInferError as error:
+                    results[index] = Drawn(error=error)
+            first += piece.count
+        return results
+
     def _commit(self, piece: Piece, drawn: Drawn) -> Progress:
         sequence = piece.sequence
         if drawn.error:
@@ -168,7 +196,7 @@ class Runtime:
             self.prefixes.keep(sequence)
         for token in tokens:
             sequence.append(token)
-        return Progress(sequence, tokens, finish)
+        return Progress(sequence, tokens, finish, logprobs=drawn.logprobs[: len(tokens)])
 
     def _draft(self, speculation: Speculation) -> None:
         """Guess what comes behind the newest token of every sequence that decodes next."""

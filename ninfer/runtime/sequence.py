@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ninfer.errors import NInferError
-from ninfer.request import FinishReason, SamplingParams, TokenConstraint
+from ninfer.request import FinishReason, SamplingParams, TokenConstraint, TokenLogprob
 from ninfer.runtime.media import PromptMedia
 from ninfer.runtime.prefix_keys import MediaSpan
 from ninfer.runtime.prefix_match import PrefixMatch
@@ -42,6 +42,9 @@ class Sequence:
     error: NInferError | None = None
     preemptions: int = 0
     constraint: TokenConstraint | None = None
+    top_logprobs: int | None = None  # alternatives beside each token's log-probability
+    prompt_top: int | None = None  # the same for the prompt
+    prompt_logprobs: list[TokenLogprob | None] = field(default_factory=lambda: [None])
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
     match: PrefixMatch | None = None  # what the prefix cache had at admission
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping

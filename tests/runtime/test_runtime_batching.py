@@ -9,13 +9,15 @@ import pytest
 import torch
 from test_runtime_generation import load
 
-from ninfer.request import FinishReason, SamplingParams
+from ninfer.request import FinishReason, LogitBias, SamplingParams
 from ninfer.runtime import Runtime, RuntimeConfig, Sequence, SequenceRequest, Status
 
 GREEDY = SamplingParams()
 SAMPLED = SamplingParams(temperature=1.0, top_p=0.95, top_k=20, seed=9)
 PENALISED = replace(SAMPLED, presence_penalty=1.5, frequency_penalty=0.3)
-SETTINGS = (GREEDY, SAMPLED, PENALISED)
+REPELLED = replace(SAMPLED, repetition_penalty=1.3, top_k=200)
+BIASED = replace(PENALISED, logit_bias=(LogitBias(5, 3.0), LogitBias(77, -100.0)))
+SETTINGS = (GREEDY, SAMPLED, PENALISED, REPELLED, BIASED)
 BASE = RuntimeConfig(
     device=torch.device("cpu"),
     dtype=torch.float32,
@@ -40,7 +42,7 @@ def request_of(index: int, draw: random.Random) -> SequenceRequest:
     length = draw.choice((1, 2, 5, 63, 64, 65, 100, 127, 128, 129, 200, 300))
     return SequenceRequest(
         prompt=tuple(draw.randrange(504) for _ in range(length)),
-        sampling=replace(SETTINGS[index % 3], seed=index),
+        sampling=replace(SETTINGS[index % len(SETTINGS)], seed=index),
         max_tokens=draw.randint(1, 40),
     )
 
