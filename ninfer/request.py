@@ -261,6 +261,23 @@ class TokenConstraint(Protocol):
         """An independent copy."""
 
 
+class TokenForcer(Protocol):
+    """Tokens that must come next in one sequence at certain places, whatever would be drawn.
+
+    A state that the sequence's tokens move; what it forces depends on them and on nothing else.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will be forced any more."""
+
+    def forced(self) -> int | None:
+        """The id that must come next; None leaves the place free."""
+
+    def advance(self, token_id: int) -> None:
+        """Take the next token: the forced one, or any where the place is free."""
+
+
 class FinishReason(StrEnum):
     """Why a generation ended."""
 

@@ -32,6 +32,7 @@ from ninfer.request import (
     SamplingParams,
     StopRules,
     TokenConstraint,
+    TokenForcer,
 )
 from ninfer.runtime import PAGE_SIZE, Runtime, RuntimeConfig, Sequence, SequenceRequest
 from ninfer.runtime import Progress as RuntimeProgress
@@ -146,6 +147,7 @@ class Engine:
             media=prompt.media,
             runs=prompt.runs,
             constraint=self._constraint(prompt, options),
+            forcer=self._forcer(prompt, options),
             logprobs=options.logprobs,
             prompt_logprobs=options.prompt_logprobs,
         )
@@ -172,6 +174,10 @@ class Engine:
     ) -> TokenConstraint | None:
         spec = constraint_spec(options)
         return None if spec is None else self._model.frontend.new_constraint(prompt, spec)
+
+    def _forcer(self, prompt: PreparedPrompt, options: GenerationOptions) -> TokenForcer | None:
+        budget = options.thinking_budget
+        return None if budget is None else self._model.frontend.new_thinking_budget(prompt, budget)
 
     def check(self) -> None:
         """Assert that pages and slots add up; for idle times and tests."""

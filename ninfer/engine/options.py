@@ -100,7 +100,7 @@ class GenerationOptions:
         choices=EFFORTS,
     )
     thinking_budget: int | None = option(
-        None, "tokens of thinking before it is closed", metavar="N", later="*"
+        None, "tokens of thinking after which the engine closes it", metavar="N"
     )
     greedy: bool = option(False, "take the best token; the same as --temperature 0")
     temperature: float | None = option(None, "0..2; 0 is greedy", metavar="X", unset=PRESET)
@@ -267,6 +267,8 @@ def check_generation(options: GenerationOptions) -> None:
         # Written so that NaN is outside too.
         if value is not None and not low <= value <= high:
             raise UsageError(f"{flag_of(name, None)} {value}: must be between {low:g} and {high:g}")
+    if options.thinking_budget is not None and options.thinking_budget < 0:
+        raise UsageError(f"--thinking-budget {options.thinking_budget}: must not be negative")
     _check_logits(options)
     if options.top_k is not None and not 0 <= options.top_k <= _MOST_TOKENS:
         raise UsageError(f"--top-k {options.top_k}: must be between 0 (all) and {_MOST_TOKENS}")

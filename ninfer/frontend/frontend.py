@@ -11,6 +11,7 @@ from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
 from ninfer.frontend.output import OutputParser
 from ninfer.frontend.placeholders import END, PADS, START
 from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
+from ninfer.frontend.thinking_budget import ThinkingBudget
 from ninfer.frontend.tokenizer import Tokenizer
 from ninfer.json_text import parse_json
 from ninfer.log import get_logger
@@ -24,6 +25,7 @@ from ninfer.request import (
     StopRules,
     TemplateOptions,
     TokenConstraint,
+    TokenForcer,
 )
 
 _TOKENIZER: Final = "frontend/tokenizer.json"
@@ -143,6 +145,10 @@ class Frontend:
         be enforced, GrammarBackendError if the grammar library fails on a sound one.
         """
         return self._constraints.build(spec, starts_in_reasoning=prompt.starts_in_reasoning)
+
+    def new_thinking_budget(self, prompt: PreparedPrompt, budget: int) -> TokenForcer | None:
+        """What closes the thought of `prompt` after `budget` tokens; None if it opens none."""
+        return ThinkingBudget(self.tokenizer, budget) if prompt.starts_in_reasoning else None
 
     @cached_property
     def _constraints(self) -> ConstraintBuilder:

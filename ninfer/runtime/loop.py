@@ -15,6 +15,7 @@ from ninfer.request import (
     MediaRun,
     SamplingParams,
     TokenConstraint,
+    TokenForcer,
     TokenLogprob,
 )
 from ninfer.runtime.batch import Piece, build_batch, target_rows
@@ -48,6 +49,7 @@ class SequenceRequest:
     media: tuple[Media, ...] = ()
     runs: tuple[MediaRun, ...] = ()
     constraint: TokenConstraint | None = None
+    forcer: TokenForcer | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
 
@@ -129,6 +131,7 @@ class Runtime:
             stop_ids=request.stop_ids,
             spans=media_spans(request.runs, request.media),
             constraint=request.constraint,
+            forcer=request.forcer,
             top_logprobs=request.logprobs,
             prompt_top=request.prompt_logprobs,
         )
@@ -196,6 +199,8 @@ class Runtime:
             self.prefixes.keep(sequence)
         for token in tokens:
             sequence.append(token)
+        if sequence.forcer is not None and sequence.forcer.is_done:
+            sequence.forcer = None
         return Progress(sequence, tokens, finish, logprobs=drawn.logprobs[: len(tokens)])
 
     def _draft(self, speculation: Speculation) -> None:

@@ -77,7 +77,8 @@ def _with_logprobs(sequence: Sequence, drawn: Drawn, logits: Tensor, addressable
 
 def needs_history(sequence: Sequence) -> bool:
     """Whether a draw depends on the tokens drawn before it; greedy ignores penalties."""
-    return sequence.constraint is not None or is_penalised(sequence.sampling)
+    bound = sequence.constraint is not None or sequence.forcer is not None
+    return bound or is_penalised(sequence.sampling)
 
 
 def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
@@ -94,31 +95,43 @@ def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
 
 
 def _draw_with_history(piece: Piece, logits: Tensor, addressable: int) -> Drawn:
-    """One row after the other, each penalised and constrained by all tokens before it."""
-    sequence, constraint = piece.sequence, piece.sequence.constraint
+    """One row after the other, each penalised, constrained or forced by all tokens before it."""
+    sequence = piece.sequence
+    constraint, forcer = sequence.constraint, sequence.forcer
     counts = dict(sequence.counts)
     kept: list[int] = []
     for index in range(piece.logits):
         row = logits[index : index + 1]
         if not bool(ops.finite_rows(row, addressable).all()):
             return Drawn(error=_not_finite(sequence, index))
-        if is_penalised(sequence.sampling):
-            row = penalised(sequence.sampling, counts, row)
-        if constraint is not None:
-            row = constrained(constraint, row)
-        (token,) = _draw_rows([(sequence, index)], row, addressable)
+        forced = forcer.forced() if forcer is not None else None
+        token = _draw_row(sequence, index, counts, row, addressable) if forced is None else forced
         if token < 0:
             # Every id that the constraint allows has a logit of minus infinity.
             return Drawn(error=_not_finite(sequence, index))
         kept.append(token)
         counts[token] = counts.get(token, 0) + 1
+        if forcer is not None:
+            forcer.advance(token)
         if constraint is not None:
-            constraint.advance(token)
+            is_allowed = constraint.advance(token)
+            assert is_allowed, f"the constraint refuses token {token}"
             if constraint.is_finished:
                 break
         if index < len(sequence.drafts) and sequence.drafts[index] != token:
             break
     return Drawn(tuple(kept))
+
+
+def _draw_row(
+    sequence: Sequence, ahead: int, counts: dict[int, int], row: Tensor, addressable: int
+) -> int:
+    """The token `ahead` places behind the newest, `counts` of generated ids standing before it."""
+    if is_penalised(sequence.sampling):
+        row = penalised(sequence.sampling, counts, row)
+    if sequence.constraint is not None:
+        row = constrained(sequence.constraint, row)
+    return _draw_rows([(sequence, ahead)], row, addressable)[0]
 
 
 def _draw_rows(

@@ -4,7 +4,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ninfer.errors import NInferError
-from ninfer.request import FinishReason, SamplingParams, TokenConstraint, TokenLogprob
+from ninfer.request import (
+    FinishReason,
+    SamplingParams,
+    TokenConstraint,
+    TokenForcer,
+    TokenLogprob,
+)
 from ninfer.runtime.media import PromptMedia
 from ninfer.runtime.prefix_keys import MediaSpan
 from ninfer.runtime.prefix_match import PrefixMatch
@@ -42,6 +48,7 @@ class Sequence:
     error: NInferError | None = None
     preemptions: int = 0
     constraint: TokenConstraint | None = None
+    forcer: TokenForcer | None = None  # until it is done
     top_logprobs: int | None = None  # alternatives beside each token's log-probability
     prompt_top: int | None = None  # the same for the prompt
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=lambda: [None])

@@ -1,8 +1,8 @@
 """Commands as a person types them: what goes to stdout, what to stderr, and the exit status."""
 
 import json
-import re
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,8 +125,8 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
         ),
         (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
         (
-            ["run", "a.ninfer", "--prompt", "x", "--thinking-budget", "5"],
-            "--thinking-budget 5: not",
+            ["run", "a.ninfer", "--prompt", "x", "--thinking-budget", "-5"],
+            "--thinking-budget -5: must not be negative",
         ),
         (["run", "a.ninfer", "--messages", "none.json"], "--messages none.json: No such file"),
         (
