@@ -125,10 +125,37 @@ class Engine:
         sequence, session = self.submit(prompt, options)
         return Generation(self, sequence, session)
 
+    def generate_many(
+        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+    ) -> "list[Generation]":
+        """`count` generations of one prompt, which is computed once.
+
+        Generation i gives what `generate` gives for the seed of the options plus i (modulo 2^64).
+        Each may be closed on its own. Raises as `generate`, and UsageError for a count below 1.
+        """
+        return [Generation(self, *made) for made in self.submit_many(prompt, options, count)]
+
     def submit(
         self, prompt: PreparedPrompt, options: GenerationOptions
     ) -> tuple[Sequence, Session]:
         """Check and queue a request, for callers that drive `step`; raises as `generate` does."""
+        (made,) = self.submit_many(prompt, options, 1)
+        return made
+
+    def submit_many(
+        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+    ) -> list[tuple[Sequence, Session]]:
+        """The same for `generate_many`."""
+        if count < 1:
+            raise UsageError(f"{count} generations: must be 1 or more")
+        seeds = [(options.seed + index) % 2**64 for index in range(count)]
+        made = [self._request(prompt, replace(options, seed=seed)) for seed in seeds]
+        sequences = self._runtime.submit_many([request for request, _ in made])
+        return list(zip(sequences, (session for _, session in made), strict=True))
+
+    def _request(
+        self, prompt: PreparedPrompt, options: GenerationOptions
+    ) -> tuple[SequenceRequest, Session]:
         check_generation(options)
         self._check_ids("--stop-token-id", options.stop_token_id)
         self._check_ids("--logit-bias", (bias.token_id for bias in options.logit_bias))
@@ -153,7 +180,7 @@ class Engine:
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit)
-        return self._runtime.submit(request), session
+        return request, session
 
     @property
     def has_work(self) -> bool:

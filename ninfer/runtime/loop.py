@@ -20,6 +20,7 @@ from ninfer.request import (
 )
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.config import RuntimeConfig, pages_for
+from ninfer.runtime.forks import Forks
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.logprobs import needs_prompt_logprobs, score_prompt
 from ninfer.runtime.media import PromptMedia, place_media
@@ -89,11 +90,14 @@ class Runtime:
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
         self.speculation = speculation
         self.prefixes = PrefixReuse(self.pages, self._runner.caches, prefix) if prefix else None
+        drafter_layers = speculation.kv_layers if speculation else {}
+        self.forks = Forks(self.pages, self._runner.caches, drafter_layers)
         self._scheduler = Scheduler(
             runtime,
             self.pages,
             self.slots,
             reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
+            let_go=self.forks.drop,
             released=speculation.release if speculation else lambda sequence: None,
         )
 
@@ -119,9 +123,31 @@ class Runtime:
 
     def submit(self, request: SequenceRequest) -> Sequence:
         """Queue a request; steps run it. Raises CapacityError when there is no place for it."""
+        (sequence,) = self.submit_many([request])
+        return sequence
+
+    def submit_many(self, requests: Items[SequenceRequest]) -> list[Sequence]:
+        """Queue requests of one prompt, which is computed once; each gives what it would alone.
+
+        Raises CapacityError, queuing none, when there is no place for all of them.
+        """
+        first = requests[0]
+        for other in requests[1:]:
+            assert (other.prompt, other.runs) == (first.prompt, first.runs)
+            assert (other.media, other.prompt_logprobs) == (first.media, first.prompt_logprobs)
+        sequences = [self._sequence(request) for request in requests]
+        self._scheduler.add(*sequences)
+        leader, *heirs = sequences
+        self.forks.join(leader, heirs)
+        media = self._encoded(len(first.prompt), first.media, first.runs)
+        for sequence in sequences:
+            sequence.media = media
+        return sequences
+
+    def _sequence(self, request: SequenceRequest) -> Sequence:
         assert request.prompt
         assert 0 < request.max_tokens <= self.output_capacity(len(request.prompt))
-        sequence = Sequence(
+        return Sequence(
             list(request.prompt),
             len(request.prompt),
             request.sampling,
@@ -135,9 +161,6 @@ class Runtime:
             top_logprobs=request.logprobs,
             prompt_top=request.prompt_logprobs,
         )
-        self._scheduler.add(sequence)
-        sequence.media = self._encoded(len(request.prompt), request.media, request.runs)
-        return sequence
 
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence in whatever state it is; what it held is free afterwards."""
@@ -147,7 +170,7 @@ class Runtime:
     def step(self) -> list[Progress]:
         """One forward pass over every sequence that can use it, and what it produced."""
         for sequence in self._scheduler.admit():
-            if self.prefixes:
+            if not self.forks.take(sequence) and self.prefixes:
                 self.prefixes.reuse(sequence)
         pieces = self._scheduler.plan()
         if not pieces:
@@ -165,6 +188,7 @@ class Runtime:
             self.speculation.observe(rows, batch, passed.hidden, passed.taps)
             if all(piece.logits == piece.count for piece in pieces):
                 self.speculation.observe_cost(sum(piece.count for piece in pieces), seconds)
+        results += self._inherit(pieces, passed, results)
         for progress in results:
             if progress.finish or progress.error:
                 self._finish(progress.sequence, progress.finish)
@@ -197,11 +221,29 @@ class Runtime:
         sequence.drafts = []
         if self.prefixes:
             self.prefixes.keep(sequence)
-        for token in tokens:
-            sequence.append(token)
-        if sequence.forcer is not None and sequence.forcer.is_done:
-            sequence.forcer = None
-        return Progress(sequence, tokens, finish, logprobs=drawn.logprobs[: len(tokens)])
+        return _advance(sequence, tokens, finish, drawn)
+
+    def _inherit(
+        self, pieces: Items[Piece], passed: Pass, results: Items[Progress]
+    ) -> list[Progress]:
+        """First tokens of sequences whose prompt another one has completed in this pass."""
+        started: list[Progress] = []
+        row = 0
+        for piece, progress in zip(pieces, results, strict=True):
+            leader = piece.sequence
+            heirs = self.forks.heirs(leader) if piece.logits and not progress.error else []
+            if heirs:
+                for heir in heirs:
+                    heir.match = leader.match
+                    heir.prompt_logprobs = list(leader.prompt_logprobs)
+                logits = passed.logits[row : row + 1].repeat(len(heirs), 1)
+                rows = [Piece(heir, 1, 1) for heir in heirs]
+                drawn = draw_pieces(rows, logits, self._config.text.addressable)
+                firsts = [_begin(heir, d) for heir, d in zip(heirs, drawn, strict=True)]
+                self.forks.open(leader, [p.sequence for p in firsts if not (p.finish or p.error)])
+                started += firsts
+            row += piece.logits
+        return started
 
     def _draft(self, speculation: Speculation) -> None:
         """Guess what comes behind the newest token of every sequence that decodes next."""
@@ -220,6 +262,7 @@ class Runtime:
 
     def _finish(self, sequence: Sequence, reason: FinishReason | None) -> None:
         self._scheduler.remove(sequence)
+        self.forks.forget(sequence)
         sequence.finish = reason
         sequence.media = None
 
@@ -267,6 +310,8 @@ class Runtime:
         """Assert that every page and slot is free or held by exactly its owners."""
         running = self._scheduler.running
         held = Counter(page for sequence in running for page in sequence.pages)
+        held.update(self.forks.pages)
+        self.forks.check([*running, *self._scheduler.waiting])
         if self.prefixes:
             self.prefixes.check(held)
         else:
@@ -276,6 +321,24 @@ class Runtime:
         assert len(set(slots)) == len(slots)
         assert self.slots.free_count + len(slots) == self._runtime.state_slots
         assert all(pages_for(s.cached) <= len(s.pages) for s in running)
+
+
+def _begin(sequence: Sequence, drawn: Drawn) -> Progress:
+    """Take the first token of a sequence that was not in the pass."""
+    if drawn.error:
+        return Progress(sequence, (), error=drawn.error)
+    return _advance(sequence, *_cut(sequence, drawn.tokens), drawn)
+
+
+def _advance(
+    sequence: Sequence, tokens: tuple[int, ...], finish: FinishReason | None, drawn: Drawn
+) -> Progress:
+    """Add tokens, the first of those that were drawn, to a sequence."""
+    for token in tokens:
+        sequence.append(token)
+    if sequence.forcer is not None and sequence.forcer.is_done:
+        sequence.forcer = None
+    return Progress(sequence, tokens, finish, logprobs=drawn.logprobs[: len(tokens)])
 
 
 def _cut(

@@ -55,6 +55,8 @@ class Sequence:
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
     match: PrefixMatch | None = None  # what the prefix cache had at admission
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
+    leader: "Sequence | None" = None  # whose prompt, the same as its own, it waits for
+    inherits: int = 0  # full pages that a fork holds for it until it starts
 
     @property
     def generated(self) -> int:
