@@ -286,6 +286,7 @@ class FinishReason(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     CONTEXT_CAPACITY = "context_capacity"
     CANCELLED = "cancelled"
+    LOOP_GUARD = "loop_guard"
 
 
 Channel = Literal["reasoning", "content"]
@@ -330,6 +331,8 @@ class Usage:
 class GenerationResult:
     """The last event of a generation. `token_ids` are all generated ids, a stop token included.
 
+    `stop_reason` says which stop ended it: the request's own stop id, the stop string, or
+    "loop_guard"; None for the model's end of turn and for limits.
     `logprobs` go with them one by one, `prompt_logprobs` with the ids of the prompt, of which the
     first has none; both are empty unless asked for.
     """
@@ -341,6 +344,7 @@ class GenerationResult:
     decode_seconds: float
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+    stop_reason: int | str | None = None
 
 
 GenerationEvent = TextDelta | GenerationResult

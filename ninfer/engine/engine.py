@@ -175,11 +175,12 @@ class Engine:
             runs=prompt.runs,
             constraint=self._constraint(prompt, options),
             forcer=self._forcer(prompt, options),
+            loop_guard=options.loop_guard,
             logprobs=options.logprobs,
             prompt_logprobs=options.prompt_logprobs,
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
-        session = Session(parser, len(prompt.token_ids), at_limit)
+        session = Session(parser, len(prompt.token_ids), at_limit, rules.token_ids)
         return request, session
 
     @property

@@ -136,6 +136,9 @@ class GenerationOptions:
     prompt_logprobs: int | None = option(
         None, "the same for the prompt, which then reuses no prefix", metavar="N"
     )
+    loop_guard: bool = option(
+        False, "end an answer that repeats the same 1..256 tokens over and over"
+    )
     seed: int = option(0, "same seed and request, same tokens", metavar="N")
     stop_token_id: tuple[int, ...] = option((), "end at this token id; repeatable", metavar="ID")
     stop: tuple[str, ...] = option((), "end the answer at this text; repeatable", metavar="TEXT")

@@ -1,6 +1,7 @@
 """Session: from the tokens of one running sequence to text pieces and the closing result."""
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from ninfer.frontend import OutputParser
@@ -18,13 +19,21 @@ from ninfer.runtime import Progress, Sequence
 class Session:
     """The text side of one sequence. Feed it what the runtime reports until `result` is there.
 
-    `at_limit` is what an output limit means here: the request's own, or the context's.
+    `at_limit` is what an output limit means here: the request's own, or the context's. `stop_ids`
+    are those that the request itself named.
     """
 
-    def __init__(self, parser: OutputParser, prompt_tokens: int, at_limit: FinishReason) -> None:
+    def __init__(
+        self,
+        parser: OutputParser,
+        prompt_tokens: int,
+        at_limit: FinishReason,
+        stop_ids: Items[int] = (),
+    ) -> None:
         self._parser = parser
         self._prompt_tokens = prompt_tokens
         self._at_limit = at_limit
+        self._stop_ids = stop_ids
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._shown = 0  # of these
@@ -75,6 +84,18 @@ class Session:
             prefill_seconds=self._seconds[0],
             decode_seconds=self._seconds[1],
             logprobs=tuple(self._logprobs),
+            stop_reason=self._stop_reason(reason),
             prompt_logprobs=() if sequence.prompt_top is None else tuple(sequence.prompt_logprobs),
         )
         yield self.result
+
+    def _stop_reason(self, reason: FinishReason) -> int | str | None:
+        match reason:
+            case FinishReason.STOP_STRING:
+                assert self._parser.stop_match is not None
+                return self._parser.stop_match.text
+            case FinishReason.STOP_TOKEN:
+                return self._ids[-1] if self._ids[-1] in self._stop_ids else None
+            case FinishReason.LOOP_GUARD:
+                return str(reason)
+        return None

@@ -23,6 +23,7 @@ from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.forks import Forks
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.logprobs import needs_prompt_logprobs, score_prompt
+from ninfer.runtime.loop_guard import LoopGuard
 from ninfer.runtime.media import PromptMedia, place_media
 from ninfer.runtime.model_runner import ModelRunner, Pass
 from ninfer.runtime.prefix_keys import media_spans
@@ -51,6 +52,7 @@ class SequenceRequest:
     runs: tuple[MediaRun, ...] = ()
     constraint: TokenConstraint | None = None
     forcer: TokenForcer | None = None
+    loop_guard: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
 
@@ -158,6 +160,7 @@ class Runtime:
             spans=media_spans(request.runs, request.media),
             constraint=request.constraint,
             forcer=request.forcer,
+            guard=LoopGuard() if request.loop_guard else None,
             top_logprobs=request.logprobs,
             prompt_top=request.prompt_logprobs,
         )
@@ -344,10 +347,15 @@ def _advance(
 def _cut(
     sequence: Sequence, tokens: tuple[int, ...]
 ) -> tuple[tuple[int, ...], FinishReason | None]:
-    """The tokens up to and with the first that ends the sequence, and why it ends."""
+    """The tokens up to and with the first that ends the sequence, and why it ends.
+
+    The loop guard takes in these tokens, so they have to be the sequence's next.
+    """
     for index, token in enumerate(tokens):
         if token in sequence.stop_ids:
             return tokens[: index + 1], FinishReason.STOP_TOKEN
+        if sequence.guard is not None and sequence.guard.advance(token):
+            return tokens[: index + 1], FinishReason.LOOP_GUARD
         if index + 1 == sequence.remaining:
             return tokens[: index + 1], FinishReason.OUTPUT_LIMIT
     return tokens, None

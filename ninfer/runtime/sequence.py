@@ -11,6 +11,7 @@ from ninfer.request import (
     TokenForcer,
     TokenLogprob,
 )
+from ninfer.runtime.loop_guard import LoopGuard
 from ninfer.runtime.media import PromptMedia
 from ninfer.runtime.prefix_keys import MediaSpan
 from ninfer.runtime.prefix_match import PrefixMatch
@@ -49,6 +50,7 @@ class Sequence:
     preemptions: int = 0
     constraint: TokenConstraint | None = None
     forcer: TokenForcer | None = None  # until it is done
+    guard: LoopGuard | None = None  # ends it when it repeats itself
     top_logprobs: int | None = None  # alternatives beside each token's log-probability
     prompt_top: int | None = None  # the same for the prompt
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=lambda: [None])
