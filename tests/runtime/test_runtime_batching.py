@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_runtime_generation import load
 
-from ninfer.request import FinishReason, LogitBias, SamplingParams
+from ninfer.request import FinishReason, LogitBias, SamplingParams, TokenForcer
 from ninfer.runtime import Runtime, RuntimeConfig, Sequence, SequenceRequest, Status
 
 GREEDY = SamplingParams()
@@ -149,6 +149,28 @@ def test_a_stop_token_inside_an_accepted_block_ends_it_there(runtime_of: MakeRun
     assert sequence.tokens[5:] == truth[: first + 1]
     assert last is not None and last.finish is FinishReason.STOP_TOKEN
     runtime.check()
+
+
+def test_f1_a_stop_in_a_block_comes_before_the_output_limit(
+    runtime_of: MakeRuntime, scripted: Callable[[list[int]], TokenForcer]
+) -> None:
+    """F1: six accepted tokens, a limit of five, the stop is the third."""
+    script, stop = [10, 11, 99, 20, 21, 22], 99
+    for stop_ids, ids, reason in (
+        (frozenset({stop}), [10, 11, 99], FinishReason.STOP_TOKEN),
+        (frozenset(), [10, 11, 99, 20, 21], FinishReason.OUTPUT_LIMIT),
+    ):
+        runtime = runtime_of(window=8)
+        request = SequenceRequest((3, 1, 4), SAMPLED, 5, stop_ids, forcer=scripted(script))
+        sequence = runtime.submit(request)
+        seen: list[int] = []
+        while runtime.has_work:
+            if sequence.decodes:
+                sequence.drafts = script[1:]
+            for progress in runtime.step():
+                seen += progress.tokens
+        assert (seen, sequence.tokens[3:], sequence.finish) == (ids, ids, reason)
+        runtime.check()
 
 
 def test_a_long_prompt_does_not_stall_the_others(runtime_of: MakeRuntime) -> None:

@@ -9,7 +9,7 @@ import pytest
 from test_runtime_batching import BASE, GREEDY, SAMPLED
 from test_runtime_generation import load
 
-from ninfer.request import FinishReason
+from ninfer.request import FinishReason, TokenForcer
 from ninfer.runtime import Runtime, SequenceRequest
 from ninfer.runtime.loop_guard import COPIES, PERIODS, TOKENS, LoopGuard
 
@@ -63,33 +63,20 @@ def test_it_agrees_with_the_definition_on_texts_of_few_words() -> None:
     assert 5 < sum(count is not None for count in found) < 30
 
 
-class Script:
-    """A `TokenForcer` by which the model writes a given text."""
-
-    is_done = False
-
-    def __init__(self, ids: list[int]) -> None:
-        self._ids = ids
-        self._place = 0
-
-    def forced(self) -> int | None:
-        return self._ids[self._place] if self._place < len(self._ids) else None
-
-    def advance(self, token_id: int) -> None:
-        self._place += 1
-
-
 @pytest.fixture(scope="module")
 def runtime_of(micro_artifacts: dict[str, Path]) -> Callable[..., Runtime]:
     weights, config = load(micro_artifacts["dense"])
     return lambda **changes: Runtime(weights, config, replace(BASE, max_context=1024, **changes))
 
 
+Scripted = Callable[[list[int]], TokenForcer]
+
+
 def written(
-    runtime: Runtime, script: list[int], drafts: int, **rest: object
+    runtime: Runtime, scripted: Scripted, script: list[int], drafts: int, **rest: object
 ) -> tuple[list[int], FinishReason | None]:
     sequence = runtime.submit(
-        SequenceRequest((1, 2, 3), SAMPLED, 800, forcer=Script(script), **rest)
+        SequenceRequest((1, 2, 3), SAMPLED, 800, forcer=scripted(script), **rest)
     )
     while runtime.has_work:
         if sequence.decodes:
@@ -102,42 +89,50 @@ def written(
 
 @pytest.mark.parametrize("drafts", [0, 1, 2, 3])
 def test_b5_a_paragraph_without_end_is_ended(
-    runtime_of: Callable[..., Runtime], drafts: int
+    runtime_of: Callable[..., Runtime], scripted: Scripted, drafts: int
 ) -> None:
     """B5: 40 tokens over and over end at the same token, whatever blocks of drafts they come in."""
     draw = random.Random(5)
     script = draw.choices(range(500), k=17) + draw.choices(range(500), k=40) * 30
-    tokens, finish = written(runtime_of(), script, drafts, loop_guard=True)
+    tokens, finish = written(runtime_of(), scripted, script, drafts, loop_guard=True)
     assert finish is FinishReason.LOOP_GUARD
     assert tokens == script[: 17 + TOKENS]
 
 
-def test_it_is_off_by_default(runtime_of: Callable[..., Runtime]) -> None:
-    tokens, finish = written(runtime_of(), [7] * 900, 3)
+def test_it_is_off_by_default(runtime_of: Callable[..., Runtime], scripted: Scripted) -> None:
+    tokens, finish = written(runtime_of(), scripted, [7] * 900, 3)
     assert (len(tokens), finish) == (800, FinishReason.OUTPUT_LIMIT)
 
 
-def test_a_stop_token_that_completes_a_cycle_is_a_stop(runtime_of: Callable[..., Runtime]) -> None:
+def test_a_stop_token_that_completes_a_cycle_is_a_stop(
+    runtime_of: Callable[..., Runtime], scripted: Scripted
+) -> None:
     script = [7] * (TOKENS - 1) + [7]
     rest = {"loop_guard": True, "stop_ids": frozenset({7})}
-    assert written(runtime_of(), script, 3, **rest) == ([7], FinishReason.STOP_TOKEN)
+    assert written(runtime_of(), scripted, script, 3, **rest) == ([7], FinishReason.STOP_TOKEN)
 
 
-def test_it_says_so_at_the_output_limit_too(runtime_of: Callable[..., Runtime]) -> None:
+def test_it_says_so_at_the_output_limit_too(
+    runtime_of: Callable[..., Runtime], scripted: Scripted
+) -> None:
     runtime = runtime_of()
-    request = SequenceRequest((1,), GREEDY, TOKENS, forcer=Script([7] * 900), loop_guard=True)
+    request = SequenceRequest((1,), GREEDY, TOKENS, forcer=scripted([7] * 900), loop_guard=True)
     sequence = runtime.submit(request)
     while runtime.has_work:
         runtime.step()
     assert (sequence.generated, sequence.finish) == (TOKENS, FinishReason.LOOP_GUARD)
 
 
-def test_preemption_does_not_move_it(runtime_of: Callable[..., Runtime]) -> None:
+def test_preemption_does_not_move_it(
+    runtime_of: Callable[..., Runtime], scripted: Scripted
+) -> None:
     """Tokens that are computed again are not counted again."""
     script = [3, 4, 5] * 300
     runtime = runtime_of(pages=6)
     sequences = [
-        runtime.submit(SequenceRequest((1, i), GREEDY, 380, forcer=Script(script), loop_guard=True))
+        runtime.submit(
+            SequenceRequest((1, i), GREEDY, 380, forcer=scripted(script), loop_guard=True)
+        )
         for i in range(2)
     ]
     while runtime.has_work:

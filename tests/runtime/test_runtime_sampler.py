@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ninfer.errors import GenerationError
 from ninfer.ops import Purpose, uniform
 from ninfer.request import LogitBias, SamplingParams
 from ninfer.runtime.batch import Piece
@@ -99,6 +100,23 @@ def test_a_bias_comes_before_penalties() -> None:
     params = {"temperature": 1e-3, "repetition_penalty": 2.0, "logit_bias": (LogitBias(1, 5.5),)}
     assert next_token(sequence([0], [], **params), logits, 3) == 1
     assert next_token(sequence([0], [1], **params), logits, 3) == 2
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-300, 5e-324])
+def test_e11_a_tiny_temperature_takes_the_best(temperature: float) -> None:
+    """E11: neither the lowest id nor a failure, though weights underflow."""
+    logits = torch.randn(8, 500, generator=torch.Generator().manual_seed(2)) * 30
+    for seed, row in enumerate(logits):
+        made = sequence([0], [], temperature=temperature, seed=seed)
+        assert next_token(made, row.unsqueeze(0), 500) == int(row.argmax())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-9, 1.0])
+def test_e11_logits_that_are_not_finite_are_an_error(temperature: float) -> None:
+    logits = torch.zeros(1, 50)
+    logits[0, 7] = float("nan")
+    with pytest.raises(GenerationError, match="non-finite logits at position 1"):
+        next_token(sequence([0], [], temperature=temperature), logits, 50)
 
 
 @pytest.mark.parametrize("top_k", [21, 500, 4000])
