@@ -56,6 +56,29 @@ def test_each_answer_is_that_of_its_seed(
     assert len({ids for ids, *_ in expected}) > 1
 
 
+@pytest.mark.parametrize(("kind", "spec"), [("dense", "mtp"), ("moe", "dflash")])
+def test_drafters_have_the_rows_of_the_prompt_too(
+    micro_artifacts: dict[str, Path], kind: str, spec: str
+) -> None:
+    """Without them an answer would be right, and its drafts bad."""
+    engine = load(micro_artifacts[kind], spec=spec, prefix_cache_mib=0)
+    made = engine.submit_many(ask(engine, TEXT), OPTIONS, 3)
+    leader, *heirs = (sequence for sequence, _ in made)
+    while not all(sequence.decodes for sequence in (leader, *heirs)):
+        engine.step()
+    full, rest = divmod(leader.prompt_length, 64)
+    assert full and rest
+    speculation = engine._runtime.speculation
+    assert speculation is not None and speculation.kv_layers
+    for layer in speculation.kv_layers.values():
+        for words in (layer.keys, layer.values):
+            expected = words[leader.pages[full], :rest]
+            assert expected.abs().sum() > 0
+            for heir in heirs:
+                assert heir.pages[full] != leader.pages[full]
+                assert words[heir.pages[full], :rest].equal(expected)
+
+
 @pytest.mark.parametrize("closed", [0, 2])
 @pytest.mark.parametrize("read", [0, 1])
 def test_closing_one_leaves_the_others(
