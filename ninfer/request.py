@@ -119,11 +119,27 @@ class PreparedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitBias:
+    """What is added to the logit of one id, before penalties and cuts."""
+
+    token_id: int
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> "LogitBias":
+        """Read ID=X, as the command line has it. Raises ValueError for anything else."""
+        token_id, _, value = text.partition("=")
+        return cls(int(token_id), float(value))
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is drawn. Temperature 0 is greedy: best logit, lowest id on ties.
 
-    `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Penalties count generated tokens
-    only. The order of the cuts and their formulas stand in the contract of `ops.candidates`.
+    A logit is biased first, also for a greedy draw, which ignores everything else here. Penalties
+    follow: they count generated tokens only, and repetition 1 and the others 0 switch them off.
+    `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Formulas and the order of the cuts
+    stand in the contracts of `ops.penalise` and `ops.candidates`.
     """
 
     temperature: float = 0.0
@@ -132,6 +148,8 @@ class SamplingParams:
     min_p: float = 0.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[LogitBias, ...] = ()  # of ids that are all different
     seed: int = 0
 
 
@@ -245,6 +263,23 @@ class TokenConstraint(Protocol):
         """An independent copy."""
 
 
+class TokenForcer(Protocol):
+    """Tokens that must come next in one sequence at certain places, whatever would be drawn.
+
+    A state that the sequence's tokens move; what it forces depends on them and on nothing else.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will be forced any more."""
+
+    def forced(self) -> int | None:
+        """The id that must come next; None leaves the place free."""
+
+    def advance(self, token_id: int) -> None:
+        """Take the next token: the forced one, or any where the place is free."""
+
+
 class FinishReason(StrEnum):
     """Why a generation ended."""
 
@@ -253,17 +288,36 @@ class FinishReason(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     CONTEXT_CAPACITY = "context_capacity"
     CANCELLED = "cancelled"
+    LOOP_GUARD = "loop_guard"
 
 
 Channel = Literal["reasoning", "content"]
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely the model found a token, and the ids it found most likely, best first.
+
+    Natural logarithms of the model's own distribution: before bias, penalties, constraints,
+    temperature and cuts. At most 0; minus infinity is possible.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of text that is ready to be shown on one channel."""
+    """A piece of text that is ready to be shown on one channel.
+
+    `logprobs`, if asked for, are those of the tokens that came since the piece before, so all
+    pieces together have one for each generated token. A piece that only brings some has no text.
+    """
 
     channel: Channel
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +361,11 @@ class Usage:
 class GenerationResult:
     """The last event of a generation. `token_ids` are all generated ids, a stop token included.
 
+    `logprobs` go with them one by one, `prompt_logprobs` with the ids of the prompt, of which the
+    first has none; both are empty unless asked for.
     `tool_calls` are the complete ones, in order; a call that was cut off is none.
+    `stop_reason` says which stop ended it: the request's own stop id, the stop string, or
+    "loop_guard"; None for the model's end of turn and for limits.
     """
 
     finish_reason: FinishReason
@@ -316,6 +374,9 @@ class GenerationResult:
     prefill_seconds: float
     decode_seconds: float
     tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+    stop_reason: int | str | None = None
 
 
 GenerationEvent = OutputEvent | GenerationResult

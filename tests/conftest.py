@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,25 @@ def micro_artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
         paths[kind] = folder / f"{kind}.ninfer"
         synthesise(paths[kind], like=like, scale="micro", seed=1)
     return paths
+
+
+class Script:
+    """A `TokenForcer` by which the model writes a given text, whatever it would have drawn."""
+
+    is_done = False
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids = ids
+        self._place = 0
+
+    def forced(self) -> int | None:
+        return self._ids[self._place] if self._place < len(self._ids) else None
+
+    def advance(self, token_id: int) -> None:
+        self._place += 1
+
+
+@pytest.fixture(scope="session")
+def scripted() -> Callable[[Sequence[int]], Script]:
+    """What makes the model of one sequence write these ids first."""
+    return Script

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from ninfer.errors import UsageError
 from ninfer.options import flag_of
+from ninfer.request import LogitBias
 
 T = TypeVar("T")
 
@@ -163,6 +164,8 @@ def _scalar(hint: Any) -> type[Any]:
 def _reader(flag: str, kind: type[Any], auto: bool) -> typing.Callable[[str], Any]:
     if kind is Path:
         return lambda text: path_of(flag, text)
+    if kind is LogitBias:
+        return lambda text: _bias_of(flag, text)
 
     def read(text: str) -> Any:
         if auto and text == "auto":
@@ -174,6 +177,13 @@ def _reader(flag: str, kind: type[Any], auto: bool) -> typing.Callable[[str], An
             raise UsageError(f"{flag} {text!r}: must be {word}") from error
 
     return read
+
+
+def _bias_of(flag: str, text: str) -> LogitBias:
+    try:
+        return LogitBias.parse(text)
+    except ValueError:
+        raise UsageError(f"{flag} {text!r}: must be a token id and a number, 17=-2.5") from None
 
 
 def path_of(name: str, text: str) -> Path:

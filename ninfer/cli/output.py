@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from ninfer.request import GenerationResult, TextDelta, ToolCall, Usage
+from ninfer.request import GenerationResult, TextDelta, TokenLogprob, ToolCall, Usage
 
 # More than any table needs; a narrower terminal wraps lines, which loses nothing.
 _TABLE_WIDTH: Final = 300
@@ -85,6 +85,8 @@ class AnswerPrinter:
 
     def show(self, delta: TextDelta) -> None:
         """Print one piece at once."""
+        if not delta.text:
+            return
         if delta.channel == "content":
             self._end("reasoning")
         stream = sys.stdout if delta.channel == "content" else sys.stderr
@@ -135,7 +137,15 @@ def print_result(result: GenerationResult, *, token_ids: bool) -> None:
     ]
     if token_ids:
         lines.append("token ids: " + " ".join(map(str, result.token_ids)))
+    shown = [("prompt logprob", entry) for entry in result.prompt_logprobs if entry]
+    shown += [("logprob", entry) for entry in result.logprobs]
+    lines += [_logprob(title, entry) for title, entry in shown]
     print("\n".join(lines), file=sys.stderr)
+
+
+def _logprob(title: str, entry: TokenLogprob) -> str:
+    best = "".join(f" {token}={value:.4f}" for token, value in entry.top)
+    return f"{title}: {entry.token_id}={entry.logprob:.4f}" + (f"; best{best}" if best else "")
 
 
 def _rate(tokens: int, seconds: float) -> str:

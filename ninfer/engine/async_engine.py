@@ -4,6 +4,8 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from functools import partial
 from typing import TypeVar
 
 from ninfer.engine.engine import Engine
@@ -41,6 +43,17 @@ class AsyncEngine:
         self, prompt: PreparedPrompt, options: GenerationOptions
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Text pieces as they become ready, then a GenerationResult; raises as Engine.generate."""
+        async with aclosing(self.generate_many(prompt, options, 1)) as events:
+            async for _, event in events:
+                yield event
+
+    async def generate_many(
+        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+    ) -> AsyncGenerator[tuple[int, GenerationEvent], None]:
+        """The events of `count` generations as they come, each with its number from 0.
+
+        Raises as Engine.generate_many; an error of one of them ends all.
+        """
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[Progress] = asyncio.Queue()
 
@@ -49,20 +62,32 @@ class AsyncEngine:
 
         started: list[Sequence] = []
 
-        def start() -> Session:
-            sequence, session = self._engine.submit(prompt, options)
-            self._inboxes[sequence] = deliver
-            started.append(sequence)
-            return session
+        def start() -> list[tuple[Sequence, Session]]:
+            made = self._engine.submit_many(prompt, options, count)
+            for sequence, _ in made:
+                self._inboxes[sequence] = deliver
+                started.append(sequence)
+            return made
 
         try:
-            session = await self._call(start)
-            while session.result is None:
+            numbers = {
+                sequence: (index, session)
+                for index, (sequence, session) in enumerate(await self._call(start))
+            }
+            while numbers:
                 waited = loop.time()
                 progress = await inbox.get()
-                session.spent(loop.time() - waited)
+                for _, session in numbers.values():
+                    session.spent(loop.time() - waited)
+                if progress.sequence not in numbers:
+                    # A stop string has ended it, and the runtime did not know yet.
+                    continue
+                index, session = numbers[progress.sequence]
                 for event in session.feed(progress):
-                    yield event
+                    yield index, event
+                if session.result is not None:
+                    del numbers[progress.sequence]
+                    self._commands.put(partial(self._drop, [progress.sequence]))
         finally:
             # Commands keep their order, so this also finds a start that nobody waited for.
             self._commands.put(lambda: self._drop(started))

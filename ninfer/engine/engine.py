@@ -31,6 +31,7 @@ from ninfer.request import (
     PreparedPrompt,
     SamplingParams,
     StopRules,
+    TokenForcer,
 )
 from ninfer.runtime import PAGE_SIZE, Runtime, RuntimeConfig, Sequence, SequenceRequest
 from ninfer.runtime import Progress as RuntimeProgress
@@ -106,9 +107,10 @@ class Engine:
             "min_p",
             "presence_penalty",
             "frequency_penalty",
+            "repetition_penalty",
         )
         given = {name: value for name in names if (value := getattr(options, name)) is not None}
-        params = replace(params, **given, seed=options.seed)
+        params = replace(params, **given, logit_bias=options.logit_bias, seed=options.seed)
         return replace(params, temperature=0.0) if options.greedy else params
 
     def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
@@ -122,12 +124,40 @@ class Engine:
         sequence, session = self.submit(prompt, options)
         return Generation(self, sequence, session)
 
+    def generate_many(
+        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+    ) -> "list[Generation]":
+        """`count` generations of one prompt, which is computed once.
+
+        Generation i gives what `generate` gives for the seed of the options plus i (modulo 2^64).
+        Each may be closed on its own. Raises as `generate`, and UsageError for a count below 1.
+        """
+        return [Generation(self, *made) for made in self.submit_many(prompt, options, count)]
+
     def submit(
         self, prompt: PreparedPrompt, options: GenerationOptions
     ) -> tuple[Sequence, Session]:
         """Check and queue a request, for callers that drive `step`; raises as `generate` does."""
+        (made,) = self.submit_many(prompt, options, 1)
+        return made
+
+    def submit_many(
+        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+    ) -> list[tuple[Sequence, Session]]:
+        """The same for `generate_many`."""
+        if count < 1:
+            raise UsageError(f"{count} generations: must be 1 or more")
+        seeds = [(options.seed + index) % 2**64 for index in range(count)]
+        made = [self._request(prompt, replace(options, seed=seed)) for seed in seeds]
+        sequences = self._runtime.submit_many([request for request, _ in made])
+        return list(zip(sequences, (session for _, session in made), strict=True))
+
+    def _request(
+        self, prompt: PreparedPrompt, options: GenerationOptions
+    ) -> tuple[SequenceRequest, Session]:
         check_generation(options)
-        self._check_stop_ids(options.stop_token_id)
+        self._check_ids("--stop-token-id", options.stop_token_id)
+        self._check_ids("--logit-bias", (bias.token_id for bias in options.logit_bias))
         if not prompt.token_ids:
             raise PromptError("the prompt is empty; there is nothing to continue")
         capacity = self._runtime.output_capacity(len(prompt.token_ids))
@@ -144,10 +174,14 @@ class Engine:
             media=prompt.media,
             runs=prompt.runs,
             constraint=None if spec is None else frontend.new_constraint(prompt, spec),
+            forcer=self._forcer(prompt, options),
+            loop_guard=options.loop_guard,
+            logprobs=options.logprobs,
+            prompt_logprobs=options.prompt_logprobs,
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
-        session = Session(parser, len(prompt.token_ids), at_limit)
-        return self._runtime.submit(request), session
+        session = Session(parser, len(prompt.token_ids), at_limit, rules.token_ids)
+        return request, session
 
     @property
     def has_work(self) -> bool:
@@ -162,6 +196,10 @@ class Engine:
         """End a sequence in whatever state it is; what it held is free afterwards."""
         self._inboxes.pop(sequence, None)
         self._runtime.cancel(sequence)
+
+    def _forcer(self, prompt: PreparedPrompt, options: GenerationOptions) -> TokenForcer | None:
+        budget = options.thinking_budget
+        return None if budget is None else self._model.frontend.new_thinking_budget(prompt, budget)
 
     def check(self) -> None:
         """Assert that pages and slots add up; for idle times and tests."""
@@ -182,11 +220,11 @@ class Engine:
         prefixes = self._runtime.prefixes
         return prefixes.cache.stats if prefixes else None
 
-    def _check_stop_ids(self, ids: Iterable[int]) -> None:
+    def _check_ids(self, flag: str, ids: Iterable[int]) -> None:
         bound = self._model.config.text.addressable
         for token_id in ids:
             if not 0 <= token_id < bound:
-                raise UsageError(f"--stop-token-id {token_id}: the model's ids are 0..{bound - 1}")
+                raise UsageError(f"{flag} {token_id}: the model's ids are 0..{bound - 1}")
 
     def open_inbox(self, sequence: Sequence) -> deque[RuntimeProgress]:
         """Where `advance` puts what a sequence produced, until it is cancelled."""

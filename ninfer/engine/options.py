@@ -8,7 +8,7 @@ from typing import Final
 from ninfer.errors import UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, flag_of, option, refuse_later
-from ninfer.request import TemplateOptions
+from ninfer.request import LogitBias, TemplateOptions
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
 # What holds for sampling values that are not given.
@@ -100,7 +100,7 @@ class GenerationOptions:
         choices=EFFORTS,
     )
     thinking_budget: int | None = option(
-        None, "tokens of thinking before it is closed", metavar="N", later="*"
+        None, "tokens of thinking after which the engine closes it", metavar="N"
     )
     greedy: bool = option(False, "take the best token; the same as --temperature 0")
     temperature: float | None = option(None, "0..2; 0 is greedy", metavar="X", unset=PRESET)
@@ -114,10 +114,30 @@ class GenerationOptions:
         None, "0..1, least weight relative to the best", metavar="X", unset=PRESET
     )
     presence_penalty: float | None = option(
-        None, "-2..2, generated tokens only", metavar="X", unset=PRESET
+        None, "-2..2, generated tokens only; greedy has none", metavar="X", unset=PRESET
     )
     frequency_penalty: float | None = option(
-        None, "-2..2, generated tokens only", metavar="X", unset=PRESET
+        None, "-2..2, generated tokens only; greedy has none", metavar="X", unset=PRESET
+    )
+    repetition_penalty: float | None = option(
+        None,
+        "above 0, up to 10, 1 is off; generated tokens only; greedy has none",
+        metavar="X",
+        unset=PRESET,
+    )
+    logit_bias: tuple[LogitBias, ...] = option(
+        (), "add X, -100..100, to the logit of a token id; repeatable", metavar="ID=X"
+    )
+    logprobs: int | None = option(
+        None,
+        "log-probability of each generated token and of this many best ones, 0..20",
+        metavar="N",
+    )
+    prompt_logprobs: int | None = option(
+        None, "the same for the prompt, which then reuses no prefix", metavar="N"
+    )
+    loop_guard: bool = option(
+        False, "end an answer that repeats the same 1..256 tokens over and over"
     )
     seed: int = option(0, "same seed and request, same tokens", metavar="N")
     stop_token_id: tuple[int, ...] = option((), "end at this token id; repeatable", metavar="ID")
@@ -175,6 +195,9 @@ _MOST_TOKENS: Final = 1 << 30
 # More devices than any machine has, in digits.
 _DEVICE_DIGITS: Final = 4
 
+_MOST_REPETITION: Final = 10.0
+_MOST_BIAS: Final = 100.0
+MOST_LOGPROBS: Final = 20
 _RANGES: Final = {
     "temperature": (0.0, 2.0),
     "top_p": (0.0, 1.0),
@@ -247,6 +270,9 @@ def check_generation(options: GenerationOptions) -> None:
         # Written so that NaN is outside too.
         if value is not None and not low <= value <= high:
             raise UsageError(f"{flag_of(name, None)} {value}: must be between {low:g} and {high:g}")
+    if options.thinking_budget is not None and options.thinking_budget < 0:
+        raise UsageError(f"--thinking-budget {options.thinking_budget}: must not be negative")
+    _check_logits(options)
     if options.top_k is not None and not 0 <= options.top_k <= _MOST_TOKENS:
         raise UsageError(f"--top-k {options.top_k}: must be between 0 (all) and {_MOST_TOKENS}")
     if not 0 <= options.seed < 2**64:
@@ -262,6 +288,26 @@ def check_generation(options: GenerationOptions) -> None:
             "--reasoning-stop has no effect with --raw-output, which does not tell thinking from "
             "the answer; use --stop"
         )
+
+
+def _check_logits(options: GenerationOptions) -> None:
+    repetition = options.repetition_penalty
+    if repetition is not None and not 0 < repetition <= _MOST_REPETITION:
+        raise UsageError(
+            f"--repetition-penalty {repetition}: must be above 0 and at most {_MOST_REPETITION:g}"
+        )
+    for name in ("logprobs", "prompt_logprobs"):
+        count = getattr(options, name)
+        if count is not None and not 0 <= count <= MOST_LOGPROBS:
+            raise UsageError(f"{flag_of(name, None)} {count}: must be 0..{MOST_LOGPROBS}")
+    seen: set[int] = set()
+    for bias in options.logit_bias:
+        given = f"--logit-bias {bias.token_id}={bias.value:g}"
+        if not -_MOST_BIAS <= bias.value <= _MOST_BIAS:
+            raise UsageError(f"{given}: must be between -{_MOST_BIAS:g} and {_MOST_BIAS:g}")
+        if bias.token_id in seen:
+            raise UsageError(f"{given}: the id has a bias already; give it once")
+        seen.add(bias.token_id)
 
 
 def check_run(options: RunOptions) -> None:

@@ -18,6 +18,11 @@ class Detokenizer:
         """The text that these bytes complete."""
         return self._decoder.decode(token_bytes)
 
+    @property
+    def is_inside_character(self) -> bool:
+        """Whether bytes are held back."""
+        return bool(self._decoder.getstate()[0])
+
     def flush(self) -> str:
         """The held bytes as U+FFFD; the sequence has ended."""
         return self._decoder.decode(b"", final=True)

@@ -11,7 +11,9 @@ from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
 from ninfer.frontend.output import OutputParser
 from ninfer.frontend.placeholders import END, PADS, START
 from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
+from ninfer.frontend.thinking_budget import ThinkingBudget
 from ninfer.frontend.tokenizer import Tokenizer
+from ninfer.frontend.tool_calls import declared_tools
 from ninfer.json_text import parse_json
 from ninfer.log import get_logger
 from ninfer.request import (
@@ -24,6 +26,7 @@ from ninfer.request import (
     StopRules,
     TemplateOptions,
     TokenConstraint,
+    TokenForcer,
     ToolCallSpec,
 )
 
@@ -151,6 +154,12 @@ class Frontend:
         be enforced, GrammarBackendError if the grammar library fails on a sound one.
         """
         return self._constraints.build(spec, starts_in_reasoning=prompt.starts_in_reasoning)
+
+    def new_thinking_budget(self, prompt: PreparedPrompt, budget: int) -> TokenForcer | None:
+        """What closes the thought of `prompt` after `budget` tokens; None if it opens none."""
+        if not prompt.starts_in_reasoning:
+            return None
+        return ThinkingBudget(self.tokenizer, budget, declared_tools(prompt.tools))
 
     @cached_property
     def _constraints(self) -> ConstraintBuilder:

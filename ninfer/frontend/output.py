@@ -87,6 +87,11 @@ class OutputParser:
         return _joined(events)
 
     @property
+    def channel(self) -> Channel:
+        """Where the next text would be shown."""
+        return self._channel
+
+    @property
     def stopped(self) -> bool:
         """Whether a stop string was found."""
         return self.stop_match is not None

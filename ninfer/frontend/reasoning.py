@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from ninfer.frontend.tool_calls.tags import CALL_BEGUN, CALL_OPENING, begun, clean_name
+from ninfer.frontend.tool_calls.tags import CALL_BEGUN, CALL_OPENING, CALL_TAG, begun, clean_name
 from ninfer.request import TextDelta
 
 OPEN_TAG: Final = "<think>"
@@ -53,6 +53,11 @@ class ReasoningSplitter:
         if self.in_reasoning:
             return self._reason(self._held + text)
         return self._answer(text)
+
+    @property
+    def may_be_call(self) -> bool:
+        """Whether `<tool_call>` is held back, because a call of a tool may follow it."""
+        return self._held.startswith(CALL_TAG)
 
     def flush(self) -> list[TextDelta]:
         """What was held as a possible tag; the text has ended."""

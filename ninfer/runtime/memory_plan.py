@@ -15,7 +15,7 @@ from ninfer.models.forward_batch import KvCacheSpec, cache_spec
 from ninfer.models.qwen3_6.block_weights import block_cache_spec
 from ninfer.models.qwen3_6.mtp import mtp_cache_spec
 from ninfer.runtime.config import PAGE_SIZE, pages_for
-from ninfer.runtime.workspace import PassSizes, encode_bytes, media_bytes, pass_bytes
+from ninfer.runtime.workspace import PROMPT_ROWS, PassSizes, encode_bytes, media_bytes, pass_bytes
 
 # What stays free for the driver, fragments and other programs unless asked otherwise.
 MARGIN: Final = 1 << 30
@@ -193,7 +193,7 @@ def _workspace(config: ModelConfig, demand: Demand) -> int:
     taps = [len(d.target_layers) for name, d in drafters.items() if d and name in demand.components]
     sizes = PassSizes(
         rows=min(demand.prefill_chunk, demand.max_context) + (demand.sequences - 1) * demand.window,
-        logit_rows=demand.sequences * demand.window,
+        logit_rows=max(demand.sequences * demand.window, PROMPT_ROWS),
         context=demand.max_context,
         activation_bytes=demand.activation_bytes,
         taps=sum(taps),

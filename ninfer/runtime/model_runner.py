@@ -49,6 +49,11 @@ class ModelRunner:
         return Pass(logits(self._weights, hidden, batch.logit_rows), hidden, tapped)
 
     @torch.inference_mode()
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [R, vocab_rows] of final-normed hidden states [R, hidden]."""
+        return logits(self._weights, hidden, torch.arange(hidden.shape[0], device=hidden.device))
+
+    @torch.inference_mode()
     def encode(self, media: Media) -> Tensor:
         """Rows [M, hidden] of one image or video; the vision tower must be loaded."""
         assert self._vision is not None and self._config.vision is not None

@@ -11,6 +11,7 @@ class MissReason(StrEnum):
     """Why the part of a prompt behind the reused one has to be prefilled."""
 
     DISABLED = "disabled"  # there is no prefix cache, or its budget is below one state
+    PROMPT_LOGPROBS = "prompt_logprobs"  # they need a row of the model for every prompt token
     TOO_SHORT = "too_short"  # the prompt ends before a first page that could be reused
     NO_MATCH = "no_match"  # no cached conversation begins with the same token
     SALT_CHANGED = "salt_changed"  # the first page is cached under another salt

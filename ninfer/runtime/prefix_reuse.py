@@ -6,9 +6,10 @@ from typing import Final
 
 from ninfer.models.forward_batch import Caches
 from ninfer.runtime.kv_pages import PagePool
+from ninfer.runtime.logprobs import needs_prompt_logprobs
 from ninfer.runtime.prefix_cache import PrefixCache
 from ninfer.runtime.prefix_keys import PrefixKey
-from ninfer.runtime.prefix_match import worth_keeping
+from ninfer.runtime.prefix_match import MissReason, PrefixMatch, worth_keeping
 from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.state_snapshots import StateSnapshots
 
@@ -31,9 +32,16 @@ class PrefixReuse:
         self.cache = PrefixCache(pages, self._snapshots, options.state_bytes)
 
     def reuse(self, sequence: Sequence) -> None:
-        """Give an admitted sequence, whose slot is clear, the longest prefix that is kept."""
+        """Give an admitted sequence, whose slot is clear, the longest prefix that is kept.
+
+        One that asks for log-probabilities of its prompt gets none: they are computed anew.
+        """
         assert not sequence.pages and not sequence.cached
-        match = self.cache.match(self._key(sequence))
+        if needs_prompt_logprobs(sequence):
+            match = PrefixMatch(reason=MissReason.PROMPT_LOGPROBS)
+            self.cache.stats.count(match, sequence.prompt_length)
+        else:
+            match = self.cache.match(self._key(sequence))
         sequence.match = match
         sequence.borders = worth_keeping(sequence.prompt_length, match)
         if match.snapshot is None:

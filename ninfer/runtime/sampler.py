@@ -8,8 +8,10 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import GenerationError, NInferError
-from ninfer.request import SamplingParams, TokenConstraint
+from ninfer.request import TokenLogprob
 from ninfer.runtime.batch import Piece
+from ninfer.runtime.logit_rules import biased, constrained, is_penalised, penalised
+from ninfer.runtime.logprobs import token_logprobs
 from ninfer.runtime.sequence import Sequence
 
 
@@ -21,6 +23,7 @@ class Drawn:
     """
 
     tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()  # one for each token if asked for
     error: NInferError | None = None
 
 
@@ -46,31 +49,36 @@ def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[
     rows = [piece.logits for piece in pieces]
     free = [not needs_history(piece.sequence) for piece in pieces]
     settings = [(piece.sequence, index) for piece in pieces for index in range(piece.logits)]
-    every = _draw_rows(settings, logits, addressable) if settings else []
+    ready = biased([sequence.sampling for sequence, _ in settings], logits)
+    every = _draw_rows(settings, ready, addressable) if settings else []
     drawn: list[Drawn] = []
     first = 0
     for piece, count, is_free in zip(pieces, rows, free, strict=True):
         part = slice(first, first + count)
         first += count
-        if is_free:
-            drawn.append(_accept(piece, every[part]))
-            continue
         try:
-            drawn.append(_draw_with_history(piece, logits[part], addressable))
+            if is_free:
+                found = _accept(piece, every[part])
+            else:
+                found = _draw_with_history(piece, ready[part], addressable)
         except NInferError as error:
             # A constraint without a way on ends its own sequence only.
-            drawn.append(Drawn(error=error))
+            found = Drawn(error=error)
+        drawn.append(_with_logprobs(piece.sequence, found, logits[part], addressable))
     return drawn
+
+
+def _with_logprobs(sequence: Sequence, drawn: Drawn, logits: Tensor, addressable: int) -> Drawn:
+    top, tokens = sequence.top_logprobs, drawn.tokens
+    if top is None or not tokens:
+        return drawn
+    return replace(drawn, logprobs=token_logprobs(logits[: len(tokens)], tokens, addressable, top))
 
 
 def needs_history(sequence: Sequence) -> bool:
     """Whether a draw depends on the tokens drawn before it; greedy ignores penalties."""
-    return sequence.constraint is not None or _is_penalised(sequence.sampling)
-
-
-def _is_penalised(params: SamplingParams) -> bool:
-    penalised = params.presence_penalty != 0 or params.frequency_penalty != 0
-    return params.temperature > 0 and penalised
+    bound = sequence.constraint is not None or sequence.forcer is not None
+    return bound or is_penalised(sequence.sampling)
 
 
 def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
@@ -87,28 +95,43 @@ def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
 
 
 def _draw_with_history(piece: Piece, logits: Tensor, addressable: int) -> Drawn:
-    """One row after the other, each penalised and constrained by all tokens before it."""
-    sequence, constraint = piece.sequence, piece.sequence.constraint
+    """One row after the other, each penalised, constrained or forced by all tokens before it."""
+    sequence = piece.sequence
+    constraint, forcer = sequence.constraint, sequence.forcer
     counts = dict(sequence.counts)
     kept: list[int] = []
     for index in range(piece.logits):
         row = logits[index : index + 1]
         if not bool(ops.finite_rows(row, addressable).all()):
             return Drawn(error=_not_finite(sequence, index))
-        if _is_penalised(sequence.sampling):
-            row = _penalised(sequence.sampling, counts, row)
-        if constraint is not None:
-            row = _constrained(constraint, row)
-        (token,) = _draw_rows([(sequence, index)], row, addressable)
+        forced = forcer.forced() if forcer is not None else None
+        token = _draw_row(sequence, index, counts, row, addressable) if forced is None else forced
+        if token < 0:
+            # Every id that the constraint allows has a logit of minus infinity.
+            return Drawn(error=_not_finite(sequence, index))
         kept.append(token)
         counts[token] = counts.get(token, 0) + 1
+        if forcer is not None:
+            forcer.advance(token)
         if constraint is not None:
-            constraint.advance(token)
+            is_allowed = constraint.advance(token)
+            assert is_allowed, f"the constraint refuses token {token}"
             if constraint.is_finished:
                 break
         if index < len(sequence.drafts) and sequence.drafts[index] != token:
             break
     return Drawn(tuple(kept))
+
+
+def _draw_row(
+    sequence: Sequence, ahead: int, counts: dict[int, int], row: Tensor, addressable: int
+) -> int:
+    """The token `ahead` places behind the newest, `counts` of generated ids standing before it."""
+    if is_penalised(sequence.sampling):
+        row = penalised(sequence.sampling, counts, row)
+    if sequence.constraint is not None:
+        row = constrained(sequence.constraint, row)
+    return _draw_rows([(sequence, ahead)], row, addressable)[0]
 
 
 def _draw_rows(
@@ -153,22 +176,4 @@ def _not_finite(sequence: Sequence, ahead: int) -> GenerationError:
     return GenerationError(
         f"the model produced non-finite logits at position {len(sequence.tokens) + ahead}; "
         "'ninfer verify' checks the artifact"
-    )
-
-
-def _constrained(constraint: TokenConstraint, logits: Tensor) -> Tensor:
-    words = torch.frombuffer(bytearray(constraint.allowed()), dtype=torch.int32)
-    return ops.mask(logits, words.unsqueeze(0).to(logits.device))
-
-
-def _penalised(params: SamplingParams, counts: dict[int, int], logits: Tensor) -> Tensor:
-    if not counts:
-        return logits
-    dense = torch.zeros(logits.shape, dtype=torch.int64)
-    dense[0, list(counts)] = torch.tensor(list(counts.values()))
-    return ops.penalise(
-        logits,
-        dense.to(logits.device),
-        torch.tensor([params.presence_penalty], device=logits.device),
-        torch.tensor([params.frequency_penalty], device=logits.device),
     )

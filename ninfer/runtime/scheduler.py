@@ -29,33 +29,37 @@ class Scheduler:
         slots: StateSlotPool,
         *,
         reclaim: Callable[[int], object] = lambda pages: None,
+        let_go: Callable[[], bool] = lambda: False,
         released: Callable[[Sequence], None] = lambda sequence: None,
     ) -> None:
-        """`reclaim(n)` tries to free n pages that only caches hold; `released` hears of every
+        """`reclaim(n)` tries to free n pages that only caches hold; `let_go` gives up what is held
+        for sequences that wait, and says whether that was anything; `released` hears of every
         sequence that lost its pages and slot."""
         self._runtime = runtime
         self._pages = pages
         self._slots = slots
         self._reclaim = reclaim
+        self._let_go = let_go
         self._released = released
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
 
-    def add(self, sequence: Sequence) -> None:
-        """Queue a sequence. Raises CapacityError when the queue is full or it can never fit."""
+    def add(self, *sequences: Sequence) -> None:
+        """Queue sequences. Raises CapacityError, queuing none, when there is no place for all of
+        them or one can never fit."""
         places = self._runtime.state_slots - len(self.running) + self._runtime.max_pending
-        if len(self.waiting) >= places:
+        if len(self.waiting) + len(sequences) > places:
             raise CapacityError(
                 f"{len(self.waiting)} requests are waiting already; try again later or raise "
                 "--max-pending-requests"
             )
-        most = sequence.prompt_length + sequence.max_tokens - 1
+        most = max(s.prompt_length + s.max_tokens - 1 for s in sequences)
         if pages_for(most) > self._pages.capacity:
             raise CapacityError(
                 f"prompt and answer need {most} cached tokens, --kv-capacity gives "
                 f"{self._pages.capacity * PAGE_SIZE}; ask for fewer tokens or raise it"
             )
-        self.waiting.append(sequence)
+        self.waiting.extend(sequences)
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is; its pages and slot are free afterwards."""
@@ -69,14 +73,17 @@ class Scheduler:
     def admit(self) -> Iterator[Sequence]:
         """Start waiting sequences while there are places and pages for their prompts.
 
-        Yields each with a cleared state slot and no pages yet, for prefix reuse to fill.
+        Yields each with a cleared state slot and no pages yet, for a fork or prefix reuse to fill.
+        Those that wait for another one's prompt are passed over.
         """
-        while self.waiting and self._slots.free_count:
-            sequence = self.waiting[0]
-            needed = pages_for(len(sequence.tokens) + self._runtime.window)
+        while self._slots.free_count:
+            sequence = next((s for s in self.waiting if s.leader is None), None)
+            if sequence is None:
+                return
+            needed = pages_for(len(sequence.tokens) + self._runtime.window) - sequence.inherits
             if self.running and not self._available(needed):
                 return
-            self.waiting.popleft()
+            self.waiting.remove(sequence)
             sequence.state_slot = self._slots.allocate()
             sequence.status = Status.RUNNING
             self.running.append(sequence)
@@ -122,6 +129,8 @@ class Scheduler:
         """Give a sequence the pages that its first `tokens` tokens need; others may give way."""
         missing = pages_for(tokens) - len(sequence.pages)
         while not self._available(missing):
+            if self._let_go():
+                continue
             youngest = self.running[-1]
             self.preempt(youngest)
             if youngest is sequence:

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ninfer.errors import NInferError
-from ninfer.request import FinishReason, SamplingParams, TokenConstraint
+from ninfer.request import (
+    FinishReason,
+    SamplingParams,
+    TokenConstraint,
+    TokenForcer,
+    TokenLogprob,
+)
+from ninfer.runtime.loop_guard import LoopGuard
 from ninfer.runtime.media import PromptMedia
 from ninfer.runtime.prefix_keys import MediaSpan
 from ninfer.runtime.prefix_match import PrefixMatch
@@ -42,9 +49,16 @@ class Sequence:
     error: NInferError | None = None
     preemptions: int = 0
     constraint: TokenConstraint | None = None
+    forcer: TokenForcer | None = None  # until it is done
+    guard: LoopGuard | None = None  # ends it when it repeats itself
+    top_logprobs: int | None = None  # alternatives beside each token's log-probability
+    prompt_top: int | None = None  # the same for the prompt
+    prompt_logprobs: list[TokenLogprob | None] = field(default_factory=lambda: [None])
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
     match: PrefixMatch | None = None  # what the prefix cache had at admission
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
+    leader: "Sequence | None" = None  # whose prompt, the same as its own, it waits for
+    inherits: int = 0  # full pages that a fork holds for it until it starts
 
     @property
     def generated(self) -> int:

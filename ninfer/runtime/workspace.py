@@ -9,6 +9,8 @@ from typing import Final
 
 from ninfer.models.config import ModelConfig, TextConfig, VisionConfig
 
+# Prompt rows whose logits exist at once when log-probabilities of the prompt are asked for.
+PROMPT_ROWS: Final = 16
 _WIDE: Final = 4  # bytes of the float32 numbers that ops compute with
 _SCORES: Final = 1 << 24  # attention scores held at once
 _CHUNK_ROWS: Final = 64 * 8  # rows that the chunked delta rule takes together

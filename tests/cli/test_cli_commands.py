@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -85,6 +86,18 @@ def test_token_ids_on_request(capsys: pytest.CaptureFixture[str], dense: Path) -
     assert len(line.removeprefix("token ids: ").split()) == 5
 
 
+def test_log_probabilities_on_request(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
+    options = ["--prompt", "hi", "--max-new", 5, "--greedy", *RUN, "--logit-bias", "65=100"]
+    assert "logprob" not in call(capsys, "run", dense, *options)[2]
+    err = call(capsys, "run", dense, *options, "--logprobs", 2, "--prompt-logprobs", 0)[2]
+    generated = [line for line in err.splitlines() if line.startswith("logprob: ")]
+    assert len(generated) == 5
+    assert all(re.fullmatch(r"logprob: 65=-\S+; best \d+=-\S+ \d+=-\S+", x) for x in generated)
+    prompt = [line for line in err.splitlines() if line.startswith("prompt logprob: ")]
+    assert len(prompt) == int(err.split("tokens: ")[1].split()[0]) - 1
+    assert not any("best" in line for line in prompt)
+
+
 def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
     options = ["--prompt", "hi", "--max-new", 1, *RUN]
     assert "backend reference on cpu" in call(capsys, "run", dense, *options)[2]
@@ -102,6 +115,7 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
         (["run", "a.ninfer", "--promt", "x"], "unrecognized arguments: --promt"),
         (["run", "a.ninfer", "--max-context"], "--max-context: expected one argument"),
         (["run", "a.ninfer", "--max-context", "many"], "--max-context 'many': must be a whole"),
+        (["run", "a.ninfer", "--logit-bias", "17"], "--logit-bias '17': must be a token id and a"),
         (["run", "a.ninfer", "--temperature", "warm"], "--temperature 'warm': must be a number"),
         (["run", "a.ninfer"], "exactly one of --prompt TEXT and --messages FILE"),
         (["run", "a.ninfer", "--prompt", "x", "--draft-tokens", "3"], "--draft-tokens and"),
@@ -111,8 +125,8 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
         ),
         (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
         (
-            ["run", "a.ninfer", "--prompt", "x", "--thinking-budget", "5"],
-            "--thinking-budget 5: not",
+            ["run", "a.ninfer", "--prompt", "x", "--thinking-budget", "-5"],
+            "--thinking-budget -5: must not be negative",
         ),
         (["run", "a.ninfer", "--messages", "none.json"], "--messages none.json: No such file"),
         (

@@ -16,8 +16,14 @@ from ninfer.evals import Answer, Item
 from ninfer.evals.graders import grade
 from ninfer.evals.suite import parse_item
 from ninfer.frontend import Frontend
-from ninfer.request import Conversation, FinishReason, GenerationEvent, PreparedPrompt
-from ninfer.runtime import Progress
+from ninfer.request import (
+    Conversation,
+    FinishReason,
+    GenerationEvent,
+    PreparedPrompt,
+    SamplingParams,
+)
+from ninfer.runtime import Progress, Sequence
 
 TOOL = {
     "type": "function",
@@ -55,11 +61,12 @@ class Scripted:
         self.asked.append(options)
         parser = self.frontend.new_output_parser(prompt)
         session = Session(parser, len(prompt.token_ids), FinishReason.OUTPUT_LIMIT)
+        sequence = Sequence([], 0, SamplingParams(), [], 0)
         *tokens, last = [*self.frontend.tokenizer.encode(self.text), self.frontend.stop_ids[0]]
         for token in tokens:
-            for event in session.feed(Progress(None, (token,))):
+            for event in session.feed(Progress(sequence, (token,))):
                 yield event
-        for event in session.feed(Progress(None, (last,), FinishReason.STOP_TOKEN)):
+        for event in session.feed(Progress(sequence, (last,), FinishReason.STOP_TOKEN)):
             yield event
 
 

@@ -12,6 +12,7 @@ from ninfer.request import (
     ContentPart,
     Conversation,
     GenerationResult,
+    LogitBias,
     Message,
     PreparedPrompt,
     TemplateOptions,
@@ -19,7 +20,13 @@ from ninfer.request import (
 
 GREEDY = GenerationOptions(greedy=True, max_new=40)
 SAMPLED = GenerationOptions(temperature=1.0, presence_penalty=0.0, seed=5, max_new=40)
-PENALISED = replace(SAMPLED, presence_penalty=1.5, frequency_penalty=0.2)
+PENALISED = replace(
+    SAMPLED,
+    presence_penalty=1.5,
+    frequency_penalty=0.2,
+    repetition_penalty=1.1,
+    logit_bias=(LogitBias(40, 2.0), LogitBias(41, -5.0)),
+)
 TEXTS = (
     "What is a state slot?",
     "one two one two one two one two one two one two one two one two",

@@ -18,6 +18,7 @@ from ninfer.request import (
     GenerationEvent,
     GenerationResult,
     PreparedPrompt,
+    SamplingParams,
     TemplateOptions,
     TextDelta,
     ToolCallArguments,
@@ -26,7 +27,7 @@ from ninfer.request import (
     ToolCallStart,
     ToolRule,
 )
-from ninfer.runtime import Progress
+from ninfer.runtime import Progress, Sequence
 
 SCHEMA = {
     "type": "object",
@@ -115,6 +116,18 @@ def test_without_tools_or_raw_the_same_ids_are_text(
         assert shown.startswith("<tool_call>\n<function=order>\n<parameter=")
 
 
+def test_log_probabilities_of_a_call_come_with_the_next_text(
+    engine: Engine, whole: GenerationResult
+) -> None:
+    """Here that is an empty piece at the end; the events of the call are those without them."""
+    *before, result = engine.generate(ask(engine), replace(SAMPLED, logprobs=1))
+    texts = [event for event in before if isinstance(event, TextDelta)]
+    assert [event.text for event in texts] == [""] and before[-1] is texts[0]
+    assert texts[0].logprobs == result.logprobs
+    assert [entry.token_id for entry in result.logprobs] == list(whole.token_ids)
+    check([*before[:-1], result])
+
+
 def test_stop_strings_do_not_end_a_call(engine: Engine, whole: GenerationResult) -> None:
     stopped = replace(SAMPLED, stop=("parameter", "count", "\n"))
     assert check(engine.generate(ask(engine), stopped)).token_ids == whole.token_ids
@@ -148,6 +161,7 @@ def test_closers_may_be_missing_only_if_the_model_ended(
     one = "<tool_call>\n<function=order>\n<parameter=count>\n3\n</parameter>\n"
     ids = frontend.tokenizer.encode(one + "</function>\n</tool_call>\n" + one)
     session = Session(frontend.new_output_parser(ask(engine)), 5, FinishReason.OUTPUT_LIMIT)
-    *_, result = session.feed(Progress(None, tuple(ids), finish))
+    sequence = Sequence([], 0, SamplingParams(), [], 0)
+    *_, result = session.feed(Progress(sequence, tuple(ids), finish))
     assert [call.arguments for call in result.tool_calls] == [{"count": 3}] * calls
     assert result.finish_reason is finish

@@ -83,6 +83,24 @@ def test_chunks_smaller_than_a_picture_change_nothing(
     assert answers[0] == answers[1]
 
 
+def test_several_answers_to_one_picture(micro_artifacts: dict[str, Path]) -> None:
+    """They share what was computed of it, and count positions behind it as one answer does."""
+    engine = Engine.load(options(micro_artifacts["dense"], max_concurrency=2, prefix_cache_mib=0))
+    prompt = prompt_of(engine, picture(3, 128, 160))
+    sampled = GenerationOptions(max_new=12, temperature=1.0, seed=7, logprobs=0)
+    expected = []
+    for seed in (7, 8, 9):
+        *_, result = engine.generate(prompt, replace(sampled, seed=seed))
+        assert isinstance(result, GenerationResult)
+        expected.append((result.token_ids, result.logprobs))
+    for generation, one in zip(engine.generate_many(prompt, sampled, 3), expected, strict=True):
+        *_, result = generation
+        assert isinstance(result, GenerationResult)
+        assert (result.token_ids, result.logprobs) == one
+    assert len({ids for ids, _ in expected}) > 1
+    engine.check()
+
+
 def test_a_video_runs(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "clip.mkv"
     with av.open(str(path), "w") as container:

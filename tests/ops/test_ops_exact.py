@@ -355,3 +355,10 @@ def test_the_trial_sees_an_order_that_changes(monkeypatch: pytest.MonkeyPatch) -
     assert exact.least_rows.__wrapped__() == 16
     monkeypatch.setattr(torch, "mm", lambda x, y: mm(x, y) + 1e-3 * x.shape[0])
     assert exact.least_rows.__wrapped__() == 0
+
+
+@pytest.mark.parametrize("width", [5, 100, 504, 3000])
+def test_logprobs(width: int) -> None:
+    ids = torch.randint(0, width, (ROWS, 3))
+    assert_rows_alone(lambda x, i: ops.logprobs(x, i, width), noise(ROWS, width), ids)
+    assert_rows_alone(lambda x: ops.top_logprobs(x, width, 5)[1], noise(ROWS, width))

@@ -9,13 +9,15 @@ import pytest
 import torch
 from test_runtime_generation import load
 
-from ninfer.request import FinishReason, SamplingParams
+from ninfer.request import FinishReason, LogitBias, SamplingParams, TokenForcer
 from ninfer.runtime import Runtime, RuntimeConfig, Sequence, SequenceRequest, Status
 
 GREEDY = SamplingParams()
 SAMPLED = SamplingParams(temperature=1.0, top_p=0.95, top_k=20, seed=9)
 PENALISED = replace(SAMPLED, presence_penalty=1.5, frequency_penalty=0.3)
-SETTINGS = (GREEDY, SAMPLED, PENALISED)
+REPELLED = replace(SAMPLED, repetition_penalty=1.3, top_k=200)
+BIASED = replace(PENALISED, logit_bias=(LogitBias(5, 3.0), LogitBias(77, -100.0)))
+SETTINGS = (GREEDY, SAMPLED, PENALISED, REPELLED, BIASED)
 BASE = RuntimeConfig(
     device=torch.device("cpu"),
     dtype=torch.float32,
@@ -40,7 +42,7 @@ def request_of(index: int, draw: random.Random) -> SequenceRequest:
     length = draw.choice((1, 2, 5, 63, 64, 65, 100, 127, 128, 129, 200, 300))
     return SequenceRequest(
         prompt=tuple(draw.randrange(504) for _ in range(length)),
-        sampling=replace(SETTINGS[index % 3], seed=index),
+        sampling=replace(SETTINGS[index % len(SETTINGS)], seed=index),
         max_tokens=draw.randint(1, 40),
     )
 
@@ -147,6 +149,28 @@ def test_a_stop_token_inside_an_accepted_block_ends_it_there(runtime_of: MakeRun
     assert sequence.tokens[5:] == truth[: first + 1]
     assert last is not None and last.finish is FinishReason.STOP_TOKEN
     runtime.check()
+
+
+def test_f1_a_stop_in_a_block_comes_before_the_output_limit(
+    runtime_of: MakeRuntime, scripted: Callable[[list[int]], TokenForcer]
+) -> None:
+    """F1: six accepted tokens, a limit of five, the stop is the third."""
+    script, stop = [10, 11, 99, 20, 21, 22], 99
+    for stop_ids, ids, reason in (
+        (frozenset({stop}), [10, 11, 99], FinishReason.STOP_TOKEN),
+        (frozenset(), [10, 11, 99, 20, 21], FinishReason.OUTPUT_LIMIT),
+    ):
+        runtime = runtime_of(window=8)
+        request = SequenceRequest((3, 1, 4), SAMPLED, 5, stop_ids, forcer=scripted(script))
+        sequence = runtime.submit(request)
+        seen: list[int] = []
+        while runtime.has_work:
+            if sequence.decodes:
+                sequence.drafts = script[1:]
+            for progress in runtime.step():
+                seen += progress.tokens
+        assert (seen, sequence.tokens[3:], sequence.finish) == (ids, ids, reason)
+        runtime.check()
 
 
 def test_a_long_prompt_does_not_stall_the_others(runtime_of: MakeRuntime) -> None:

@@ -3,13 +3,15 @@
 import pytest
 import torch
 
+from ninfer.errors import GenerationError
 from ninfer.ops import Purpose, uniform
-from ninfer.request import SamplingParams
-from ninfer.runtime.sampler import draw_uniform, next_token
+from ninfer.request import LogitBias, SamplingParams
+from ninfer.runtime.batch import Piece
+from ninfer.runtime.sampler import draw_pieces, draw_uniform, next_token
 from ninfer.runtime.sequence import Sequence
 
 
-def sequence(prompt: list[int], generated: list[int], **params: float) -> Sequence:
+def sequence(prompt: list[int], generated: list[int], **params: object) -> Sequence:
     made = Sequence(list(prompt), len(prompt), SamplingParams(**params), [], 0)
     for token in generated:
         made.append(token)
@@ -49,6 +51,82 @@ def test_frequency_counts_each_occurrence() -> None:
 def test_greedy_ignores_penalties_and_takes_the_lowest_id_on_ties() -> None:
     logits = torch.tensor([[1.0, 5.0, 5.0, 9.0]])
     assert next_token(sequence([0], [1, 1, 1], presence_penalty=2.0), logits, 3) == 1
+
+
+def test_repetition_divides_a_positive_logit_and_multiplies_another() -> None:
+    params = {"temperature": 1e-3, "repetition_penalty": 2.0}
+    logits = torch.tensor([[-1.0, 5.0, 2.6, -50.0]])
+    assert next_token(sequence([1], [], **params), logits, 4) == 1
+    assert next_token(sequence([1], [1], **params), logits, 4) == 2
+    negative = torch.tensor([[-3.0, -1.6, -50.0]])
+    assert next_token(sequence([0], [], **params), negative, 3) == 1
+    assert next_token(sequence([0], [1], **params), negative, 3) == 0
+
+
+def test_penalties_count_the_tokens_drawn_before_in_the_block() -> None:
+    """E2: three rows of one pass, each with the penalties that it would have alone."""
+    logits = torch.tensor([[0.0, 5.0, 4.0, 3.0]] * 3)
+    made = sequence([0], [3], temperature=1e-3, repetition_penalty=4.0)
+    made.drafts = [1, 2]
+    (drawn,) = draw_pieces([Piece(made, 3, 3, held=True)], logits, 4)
+    assert drawn.tokens == (1, 2, 1)
+    assert made.counts == {3: 1}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-3])
+def test_a_bias_lifts_and_bans(temperature: float) -> None:
+    logits = torch.tensor([[0.0, 5.0, 4.0, -50.0]])
+    lifted = (LogitBias(0, 5.5),)
+    banned = (LogitBias(1, -100.0), LogitBias(0, -1.0))
+    assert next_token(sequence([0], [], temperature=temperature), logits, 4) == 1
+    assert next_token(sequence([0], [], temperature=temperature, logit_bias=lifted), logits, 4) == 0
+    assert next_token(sequence([0], [], temperature=temperature, logit_bias=banned), logits, 4) == 2
+
+
+def test_a_bias_is_that_of_its_own_rows_only() -> None:
+    """One pass over a block of a biased sequence and a row of another one."""
+    logits = torch.tensor([[0.0, 5.0, 4.0]] * 3)
+    made = sequence([0], [1], logit_bias=(LogitBias(2, 3.0),))
+    made.drafts = [2]
+    other = sequence([0], [1])
+    drawn = draw_pieces([Piece(made, 2, 2, held=True), Piece(other, 1, 1)], logits, 3)
+    assert [d.tokens for d in drawn] == [(2, 2), (1,)]
+    assert torch.equal(logits, torch.tensor([[0.0, 5.0, 4.0]] * 3))
+
+
+def test_a_bias_comes_before_penalties() -> None:
+    """8 / 2 is below 5; were the penalty first, 2.5 + 5.5 would win."""
+    logits = torch.tensor([[0.0, 2.5, 5.0]])
+    params = {"temperature": 1e-3, "repetition_penalty": 2.0, "logit_bias": (LogitBias(1, 5.5),)}
+    assert next_token(sequence([0], [], **params), logits, 3) == 1
+    assert next_token(sequence([0], [1], **params), logits, 3) == 2
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-300, 5e-324])
+def test_e11_a_tiny_temperature_takes_the_best(temperature: float) -> None:
+    """E11: neither the lowest id nor a failure, though weights underflow."""
+    logits = torch.randn(8, 500, generator=torch.Generator().manual_seed(2)) * 30
+    for seed, row in enumerate(logits):
+        made = sequence([0], [], temperature=temperature, seed=seed)
+        assert next_token(made, row.unsqueeze(0), 500) == int(row.argmax())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-9, 1.0])
+def test_e11_logits_that_are_not_finite_are_an_error(temperature: float) -> None:
+    logits = torch.zeros(1, 50)
+    logits[0, 7] = float("nan")
+    with pytest.raises(GenerationError, match="non-finite logits at position 1"):
+        next_token(sequence([0], [], temperature=temperature), logits, 50)
+
+
+@pytest.mark.parametrize("top_k", [21, 500, 4000])
+def test_any_number_of_best_tokens(top_k: int) -> None:
+    logits = torch.arange(5000, 0, -1).reshape(1, -1) * 1e-6
+    drawn = {
+        next_token(sequence([0], [], temperature=2.0, top_k=top_k, seed=seed), logits, 5000)
+        for seed in range(400)
+    }
+    assert top_k * 0.9 < max(drawn) < top_k
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

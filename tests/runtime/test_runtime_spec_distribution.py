@@ -43,7 +43,8 @@ def block(random: np.random.Generator, anchors: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("propose", [chain, block])
-def test_sampled_drafts_follow_the_target(propose, seed: int) -> None:
+def test_e1_sampled_drafts_follow_the_target(propose, seed: int) -> None:
+    """E1: by chi-square, though the drafter is often wrong and sometimes sure of itself."""
     random = np.random.default_rng(seed)
     sequences = [
         Sequence([i % VOCAB], 1, SamplingParams(temperature=1.0, seed=seed * SEQUENCES + i), [], 0)

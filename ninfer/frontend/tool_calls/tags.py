@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+CALL_TAG: Final = "<tool_call>"
 _MAX_NAME: Final = 256
 
 
@@ -21,7 +22,7 @@ class TagKind(Enum):
 
 
 _FIXED: Final = {
-    "<tool_call>": TagKind.CALL,
+    CALL_TAG: TagKind.CALL,
     "</tool_call>": TagKind.CALL_END,
     "</function>": TagKind.FUNCTION_END,
     "</parameter>": TagKind.PARAMETER_END,
@@ -106,9 +107,9 @@ def begun(*tags: str) -> str:
 _BEGUN: Final = re.compile(f"{begun(*_FIXED, *_NAMED)}|(?:{'|'.join(_NAMED)}){_NAME}")
 # The opening of a call up to its function's name, and what may become one.
 _SPACE: Final = r"\s{0,64}"
-CALL_OPENING: Final = re.compile(rf"<tool_call>{_SPACE}<function=({_NAME})(?:>|(?=[<\n]))")
+CALL_OPENING: Final = re.compile(rf"{CALL_TAG}{_SPACE}<function=({_NAME})(?:>|(?=[<\n]))")
 CALL_BEGUN: Final = (
-    rf"{begun('<tool_call>')}|<tool_call>{_SPACE}(?:{begun('<function=')}|<function={_NAME})"
+    rf"{begun(CALL_TAG)}|{CALL_TAG}{_SPACE}(?:{begun('<function=')}|<function={_NAME})"
 )
 
 

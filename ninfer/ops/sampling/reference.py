@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ninfer.ops.exact import pointwise
 from ninfer.ops.precision import wide
 from ninfer.ops.sampling.choice import Lists, Settings, picked, ranked_lists
 from ninfer.ops.sampling.ranking import best
@@ -92,7 +93,15 @@ def sample(
 def logprobs(logits: Tensor, ids: Tensor, limit: int) -> Tensor:
     """See the contract."""
     x = logits[:, :limit].to(wide(logits))
-    return x.gather(1, ids) - x.logsumexp(-1, keepdim=True)
+    top = x.amax(-1)
+    # Row by row: a reduction over several rows at once may take another order.
+    masses = [
+        pointwise(torch.exp, line - best_of_row).sum(dtype=torch.float64)
+        for line, best_of_row in zip(x, top, strict=True)
+    ]
+    mass = torch.stack(masses) if masses else top.to(torch.float64)
+    logs = pointwise(torch.log, mass).to(x.dtype)
+    return x.gather(1, ids) - top.unsqueeze(1) - logs.unsqueeze(1)
 
 
 def top_logprobs(logits: Tensor, limit: int, n: int) -> tuple[Tensor, Tensor]:
