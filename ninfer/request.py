@@ -251,6 +251,7 @@ class FinishReason(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     CONTEXT_CAPACITY = "context_capacity"
     CANCELLED = "cancelled"
+    DEADLINE = "deadline"
 
 
 Channel = Literal["reasoning", "content"]

@@ -112,19 +112,23 @@ class Engine:
         params = replace(params, **given, seed=options.seed)
         return replace(params, temperature=0.0) if options.greedy else params
 
-    def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
+    def generate(
+        self, prompt: PreparedPrompt, options: GenerationOptions, *, arrived: float | None = None
+    ) -> "Generation":
         """Check the request, queue it, and give an iterator of text pieces and a GenerationResult.
 
         Several generations may be under way; reading one drives all of them. The call itself
         raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a
         prompt longer than the context and CapacityError when there is no place to wait; the
-        iterator raises GenerationError when the model's output is not finite.
+        iterator raises GenerationError when the model's output is not finite and QueueTimeoutError
+        when no place became free in time. Times count from `arrived`, a time.monotonic() value; the
+        default is now.
         """
-        sequence, session = self.submit(prompt, options)
+        sequence, session = self.submit(prompt, options, arrived=arrived)
         return Generation(self, sequence, session)
 
     def submit(
-        self, prompt: PreparedPrompt, options: GenerationOptions
+        self, prompt: PreparedPrompt, options: GenerationOptions, *, arrived: float | None = None
     ) -> tuple[Sequence, Session]:
         """Check and queue a request, for callers that drive `step`; raises as `generate` does."""
         check_generation(options)
@@ -144,6 +148,8 @@ class Engine:
             media=prompt.media,
             runs=prompt.runs,
             constraint=self._constraint(prompt, options),
+            deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
+            arrived=arrived,
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit)

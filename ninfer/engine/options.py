@@ -73,6 +73,15 @@ class EngineOptions:
         metavar="N",
     )
     max_pending_requests: int = option(16, "requests that may wait for a place", metavar="N")
+    pending_timeout_ms: int = option(
+        30000, "milliseconds from its arrival in which a request must get a place", metavar="N"
+    )
+    step_timeout_s: int = option(
+        600,
+        "seconds after which a step counts as stalled, where an engine serves many callers; 0: no "
+        "limit",
+        metavar="N",
+    )
     vision: bool = option(False, "load the vision tower, to take images and videos")
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
     cuda_sync: str | None = option(
@@ -93,6 +102,9 @@ class GenerationOptions:
     """What one generation asks. None means "not given": the model's preset for the mode holds."""
 
     max_new: int = option(128, "tokens to generate at most", metavar="N")
+    deadline_ms: int | None = option(
+        None, "milliseconds after which the answer ends as it is", metavar="N"
+    )
     thinking: bool = option(True, "answer without thinking first")
     reasoning_effort: str | None = option(
         None,
@@ -211,6 +223,10 @@ def check_sizes(options: EngineOptions) -> None:
         raise UsageError(f"--prefix-cache-mib {options.prefix_cache_mib}: must not be negative")
     if options.max_pending_requests <= 0:
         raise UsageError(f"--max-pending-requests {options.max_pending_requests}: must be positive")
+    if options.pending_timeout_ms <= 0:
+        raise UsageError(f"--pending-timeout-ms {options.pending_timeout_ms}: must be positive")
+    if options.step_timeout_s < 0:
+        raise UsageError(f"--step-timeout-s {options.step_timeout_s}: must not be negative")
     size_of("--memory-margin", options.memory_margin)
     is_number = options.device.isdecimal() and len(options.device) <= _DEVICE_DIGITS
     if options.device not in ("auto", "cpu") and not is_number:
@@ -242,6 +258,8 @@ def check_generation(options: GenerationOptions) -> None:
     check_choices(options)
     if options.max_new <= 0:
         raise UsageError(f"--max-new {options.max_new}: must be positive")
+    if options.deadline_ms is not None and options.deadline_ms <= 0:
+        raise UsageError(f"--deadline-ms {options.deadline_ms}: must be positive")
     for name, (low, high) in _RANGES.items():
         value = getattr(options, name)
         # Written so that NaN is outside too.

@@ -71,6 +71,7 @@ def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
             prefill_chunk=demand.prefill_chunk,
             window=demand.window,
             max_pending=options.max_pending_requests,
+            pending_timeout=options.pending_timeout_ms / 1000,
         ),
     )
 

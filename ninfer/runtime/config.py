@@ -22,6 +22,7 @@ class RuntimeConfig:
     prefill_chunk: int  # prompt tokens of one pass, a multiple of PAGE_SIZE
     window: int = 1  # rows of a decode piece: the anchor and its drafts
     max_pending: int = 16  # sequences that may wait for a place
+    pending_timeout: float | None = None  # seconds from arrival in which one must get a place
 
 
 def pages_for(tokens: int) -> int:

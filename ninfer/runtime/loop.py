@@ -1,54 +1,29 @@
 """Runtime: one step is admit, plan, run, draw, commit; any number of sequences share a pass."""
 
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
-from ninfer.errors import ContextError, NInferError
+from ninfer.errors import ContextError
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
-from ninfer.request import FinishReason, Media, MediaRun, SamplingParams, TokenConstraint
+from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.config import RuntimeConfig, pages_for
+from ninfer.runtime.deadlines import overdue
 from ninfer.runtime.kv_pages import PagePool
-from ninfer.runtime.media import PromptMedia, place_media
+from ninfer.runtime.media_encoding import MediaEncoding
 from ninfer.runtime.model_runner import ModelRunner
 from ninfer.runtime.prefix_keys import media_spans
 from ninfer.runtime.prefix_reuse import PrefixOptions, PrefixReuse
+from ninfer.runtime.requests import Progress, SequenceRequest, check_prompt, check_sampling
 from ninfer.runtime.sampler import Drawn, draw_pieces
 from ninfer.runtime.scheduler import Scheduler
 from ninfer.runtime.sequence import Sequence, Status
 from ninfer.runtime.speculative import Speculation
 from ninfer.runtime.state_slots import StateSlotPool
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceRequest:
-    """What a caller asks of the runtime for one sequence.
-
-    `runs` say which prompt tokens stand for which rows of `media`. `max_tokens` must not exceed
-    `Runtime.output_capacity`.
-    """
-
-    prompt: tuple[int, ...]
-    sampling: SamplingParams
-    max_tokens: int
-    stop_ids: frozenset[int] = frozenset()
-    media: tuple[Media, ...] = ()
-    runs: tuple[MediaRun, ...] = ()
-    constraint: TokenConstraint | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """New tokens of one sequence in one step. With `error` the sequence has ended by it."""
-
-    sequence: Sequence
-    tokens: tuple[int, ...]
-    finish: FinishReason | None = None
-    error: NInferError | None = None
 
 
 class Runtime:
@@ -67,9 +42,12 @@ class Runtime:
         *,
         speculation: Speculation | None = None,
         prefix: PrefixOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._runtime = runtime
+        self._clock = clock
+        self._sees = vision is not None
         self._runner = ModelRunner(weights, config, runtime, vision)
         self.pages = PagePool(runtime.pages)
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
@@ -80,13 +58,19 @@ class Runtime:
             self.pages,
             self.slots,
             reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
-            released=speculation.release if speculation else lambda sequence: None,
+            released=self._forget,
         )
+        self._media = MediaEncoding(self._runner.encode)
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
         return bool(self._scheduler.waiting or self._scheduler.running)
+
+    @property
+    def media_held(self) -> int:
+        """Sequences that hold encoded media."""
+        return len(self._media.held)
 
     def output_capacity(self, prompt_tokens: int) -> int:
         """Tokens that fit after a prompt: the last one emitted needs no place in the cache.
@@ -104,9 +88,16 @@ class Runtime:
         return limit - prompt_tokens + 1
 
     def submit(self, request: SequenceRequest) -> Sequence:
-        """Queue a request; steps run it. Raises CapacityError when there is no place for it."""
+        """Queue a request; steps run it.
+
+        Raises CapacityError when there is no place for it, UsageError for sampling parameters and
+        PromptError for a prompt that would fail the pass of others too.
+        """
         assert request.prompt
         assert 0 < request.max_tokens <= self.output_capacity(len(request.prompt))
+        check_sampling(request.sampling)
+        check_prompt(request, self._config.text.vocab_rows, vision=self._sees)
+        arrived = self._clock() if request.arrived is None else request.arrived
         sequence = Sequence(
             list(request.prompt),
             len(request.prompt),
@@ -115,11 +106,14 @@ class Runtime:
             -1,
             max_tokens=request.max_tokens,
             stop_ids=request.stop_ids,
-            spans=media_spans(request.runs, request.media),
             constraint=request.constraint,
+            spans=media_spans(request.runs, request.media),
+            pictures=request.media,
+            runs=request.runs,
+            arrived=arrived,
+            expires=math.inf if request.deadline is None else arrived + request.deadline,
         )
         self._scheduler.add(sequence)
-        sequence.media = self._encoded(len(request.prompt), request.media, request.runs)
         return sequence
 
     def cancel(self, sequence: Sequence) -> None:
@@ -128,13 +122,37 @@ class Runtime:
             self._finish(sequence, FinishReason.CANCELLED)
 
     def step(self) -> list[Progress]:
-        """One forward pass over every sequence that can use it, and what it produced."""
+        """One forward pass over every sequence that can use it, and what it produced.
+
+        Sequences whose time is up end first, so that none overstays by more than one step.
+        """
+        ended = self._ended(self._overdue())
         for sequence in self._scheduler.admit():
             if self.prefixes:
                 self.prefixes.reuse(sequence)
+            self._media.start(sequence)
+        failed = self._media.advance(self._scheduler.running)
+        if failed:
+            ended += self._ended([Progress(failed[0], (), error=failed[1])])
         pieces = self._scheduler.plan()
-        if not pieces:
-            return []
+        results = self._ended(self._pass(pieces)) if pieces else []
+        if self.speculation and pieces:
+            self._draft(self.speculation)
+        return ended + [p for p in results if p.tokens or p.finish or p.error]
+
+    def _overdue(self) -> list[Progress]:
+        queues = (*self._scheduler.waiting, *self._scheduler.running)
+        return list(overdue(queues, self._clock(), self._runtime.pending_timeout))
+
+    def _ended(self, results: list[Progress]) -> list[Progress]:
+        """The same results, the sequences that they end being out."""
+        for progress in results:
+            if progress.finish or progress.error:
+                self._finish(progress.sequence, progress.finish)
+        return results
+
+    def _pass(self, pieces: list[Piece]) -> list[Progress]:
+        """Run these pieces, draw, commit; what becomes of each."""
         start = time.perf_counter()
         batch = build_batch(pieces, self._runtime.device)
         passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
@@ -147,12 +165,7 @@ class Runtime:
             self.speculation.observe(rows, batch, passed.hidden, passed.taps)
             if all(piece.logits == piece.count for piece in pieces):
                 self.speculation.observe_cost(sum(piece.count for piece in pieces), seconds)
-        for progress in results:
-            if progress.finish or progress.error:
-                self._finish(progress.sequence, progress.finish)
-        if self.speculation:
-            self._draft(self.speculation)
-        return [progress for progress in results if progress.tokens or progress.error]
+        return results
 
     def _commit(self, piece: Piece, drawn: Drawn) -> Progress:
         sequence = piece.sequence
@@ -188,7 +201,12 @@ class Runtime:
     def _finish(self, sequence: Sequence, reason: FinishReason | None) -> None:
         self._scheduler.remove(sequence)
         sequence.finish = reason
-        sequence.media = None
+
+    def _forget(self, sequence: Sequence) -> None:
+        """Drop what is kept of a sequence besides pages and slot, which it has just lost."""
+        self._media.release(sequence)
+        if self.speculation:
+            self.speculation.release(sequence)
 
     def generate(
         self,
@@ -220,16 +238,6 @@ class Runtime:
         finally:
             self.cancel(sequence)
 
-    def _encoded(
-        self, length: int, media: Items[Media], runs: Items[MediaRun]
-    ) -> PromptMedia | None:
-        if not runs:
-            return None
-        # The same picture twice is encoded once.
-        distinct = {item.digest: item for item in media}
-        rows = {digest: self._runner.encode(item) for digest, item in distinct.items()}
-        return place_media(length, runs, [rows[item.digest] for item in media])
-
     def check(self) -> None:
         """Assert that every page and slot is free or held by exactly its owners."""
         running = self._scheduler.running
@@ -243,6 +251,7 @@ class Runtime:
         assert len(set(slots)) == len(slots)
         assert self.slots.free_count + len(slots) == self._runtime.state_slots
         assert all(pages_for(s.cached) <= len(s.pages) for s in running)
+        assert self._media.held <= set(running), "media of a sequence that does not run"
 
 
 def _cut(

@@ -1,10 +1,11 @@
 """Sequence: what the runtime knows of one request, from its arrival to its last token."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ninfer.errors import NInferError
-from ninfer.request import FinishReason, SamplingParams, TokenConstraint
+from ninfer.request import FinishReason, Media, MediaRun, SamplingParams, TokenConstraint
 from ninfer.runtime.media import PromptMedia
 from ninfer.runtime.prefix_keys import MediaSpan
 from ninfer.runtime.prefix_match import PrefixMatch
@@ -43,6 +44,10 @@ class Sequence:
     preemptions: int = 0
     constraint: TokenConstraint | None = None
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
+    pictures: tuple[Media, ...] = ()  # media as they came; `media` has them encoded
+    runs: tuple[MediaRun, ...] = ()  # which tokens stand for which rows of them
+    arrived: float = 0.0  # time of the runtime's clock
+    expires: float = math.inf  # when the request's own deadline ends it
     match: PrefixMatch | None = None  # what the prefix cache had at admission
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
 
@@ -55,6 +60,11 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens that may still be produced."""
         return self.max_tokens - self.generated
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether all media that its prefill needs are there."""
+        return self.media is not None or not self.runs
 
     @property
     def decodes(self) -> bool:

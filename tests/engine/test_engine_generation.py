@@ -17,6 +17,7 @@ from ninfer.errors import (
     InventoryError,
     PayloadError,
     PromptError,
+    QueueTimeoutError,
     UsageError,
 )
 from ninfer.request import (
@@ -324,3 +325,22 @@ def test_the_configuration_must_be_json(micro_artifacts: dict[str, Path], tmp_pa
     )
     with pytest.raises(ConfigError, match=r"model/config\.json: not JSON"):
         Engine.load(options_for(path))
+
+
+def test_a_deadline_that_has_passed_gives_an_empty_answer(engine: Engine) -> None:
+    """The time of arrival counts, so that slow preparation is part of it."""
+    late = engine.generate(
+        ask(engine, "hi"), replace(GREEDY, deadline_ms=50), arrived=time.monotonic() - 1
+    )
+    (result,) = late
+    assert isinstance(result, GenerationResult)
+    assert (result.finish_reason, result.token_ids) == (FinishReason.DEADLINE, ())
+    engine.check()
+    assert not engine.has_work
+
+
+def test_who_gets_no_place_in_time_gets_an_error(engine: Engine) -> None:
+    waits = engine.generate(ask(engine, "hi"), GREEDY, arrived=time.monotonic() - 31)
+    with pytest.raises(QueueTimeoutError, match=r"within 30000 ms .* --pending-timeout-ms"):
+        next(waits)
+    assert not engine.has_work
