@@ -252,6 +252,8 @@ class Runtime:
         assert self.slots.free_count + len(slots) == self._runtime.state_slots
         assert all(pages_for(s.cached) <= len(s.pages) for s in running)
         assert self._media.held <= set(running), "media of a sequence that does not run"
+        known = self.speculation.known if self.speculation else set()
+        assert known <= set(running), "speculation keeps a sequence that does not run"
 
 
 def _cut(

@@ -11,11 +11,11 @@ from ninfer.engine.options import EngineOptions
 from ninfer.engine.speculation import bind_drafter, build_speculation
 from ninfer.models.qwen3_6 import bind_vision
 from ninfer.request import Media, MediaRun, SamplingParams
-from ninfer.runtime import Runtime, SequenceRequest
+from ninfer.runtime import Runtime, Sequence, SequenceRequest, Status
 from ninfer.runtime.prefix_reuse import PrefixOptions
 
 KINDS = (None, "lookup", "mtp", "dflash", "dflash2")
-LIKE = "qwen3.6-27b"
+LIKE, MOE = "qwen3.6-27b", "qwen3.6-35b-a3b"
 # An image of 8 x 8 patches is 16 tokens.
 GRID, TOKENS = (1, 8, 8), 16
 
@@ -35,12 +35,12 @@ class Scene:
     """A model with its tower and drafter, from which runtimes are made."""
 
     kind: str | None = None
-    like: str = LIKE
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        drafter = self.kind if self.kind in ("dflash", "dflash2") else None
-        self.model = Model(self.like, drafter)
+        # The one published artifact with DFlash is the mixture of experts.
+        like = MOE if self.kind == "dflash" else LIKE
+        self.model = Model(like, self.kind if self.kind == "dflash2" else None)
         config, recipe = self.model.config, self.model.recipe
         self.vision = bind_vision(self.model.source, config, recipe)
         self.options = EngineOptions(
@@ -102,3 +102,12 @@ def words(draw: random.Random, length: int) -> list[int]:
     """Ids that often repeat, so that lookup has something to find."""
     few = [draw.randrange(500) for _ in range(6)]
     return [draw.choice(few) if draw.random() < 0.7 else draw.randrange(500) for _ in range(length)]
+
+
+def state_of(sequence: Sequence) -> str:
+    """The name of the state that an unfinished sequence is in."""
+    if sequence.status is Status.WAITING:
+        return "preempted" if sequence.preemptions else "waiting"
+    if not sequence.is_encoded:
+        return "encoding"
+    return "decoding" if sequence.decodes else "prefilling"

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from safety_scene import Scene, request, with_pictures, words
+from safety_scene import Scene, request, state_of, with_pictures, words
 
 from ninfer.errors import QueueTimeoutError
 from ninfer.request import FinishReason
@@ -32,15 +32,6 @@ def until(runtime: Runtime, condition) -> None:
             return
         runtime.step()
     raise AssertionError("the state did not come up")
-
-
-def state_of(sequence: Sequence) -> str:
-    """The name of the state that a sequence is in, as far as this test tells states apart."""
-    if sequence.status is Status.WAITING:
-        return "preempted" if sequence.preemptions else "waiting"
-    if not sequence.is_encoded:
-        return "encoding"
-    return "decoding" if sequence.decodes else "prefilling"
 
 
 @pytest.mark.parametrize("state", ["waiting", "encoding", "prefilling", "decoding", "preempted"])
