@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Final, Self
 
 from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.loader import LoadedModel, load_model
@@ -54,7 +54,9 @@ def _no_progress(name: str, done: int, total: int) -> None:
 class Engine:
     """A loaded model with its runtime. Not thread-safe: one thread drives it (see AsyncEngine)."""
 
-    def __init__(self, model: LoadedModel, runtime: Runtime) -> None:
+    def __init__(self, model: LoadedModel, runtime: Runtime, *, step_timeout: float = 0.0) -> None:
+        """`step_timeout` is for whoever drives it: seconds a step may take, 0 for any time."""
+        self.step_timeout: Final = step_timeout
         self._model = model
         self._runtime = runtime
         self._inboxes: dict[Sequence, deque[RuntimeProgress]] = {}
@@ -86,7 +88,8 @@ class Engine:
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        return cls(model, _build_runtime(options, model, resolved.runtime))
+        runtime = _build_runtime(options, model, resolved.runtime)
+        return cls(model, runtime, step_timeout=options.step_timeout_s)
 
     def prepare(
         self, conversation: Conversation, sources: SourceRules | None = None
@@ -174,6 +177,10 @@ class Engine:
     ) -> TokenConstraint | None:
         spec = constraint_spec(options)
         return None if spec is None else self._model.frontend.new_constraint(prompt, spec)
+
+    def describe(self) -> str:
+        """What it is at, in one line, for a log. May be asked from another thread."""
+        return self._runtime.describe()
 
     def check(self) -> None:
         """Assert that pages and slots add up; for idle times and tests."""

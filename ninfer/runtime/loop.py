@@ -6,7 +6,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
 
-from ninfer.errors import ContextError
+import torch
+
+from ninfer.errors import CapacityError, ContextError
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
 from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
@@ -116,6 +118,20 @@ class Runtime:
         self._scheduler.add(sequence)
         return sequence
 
+    def describe(self) -> str:
+        """What it is at, in one line, for a log. May be asked from another thread."""
+        running, waiting = list(self._scheduler.running), list(self._scheduler.waiting)
+        rows = "; ".join(
+            f"{s.cached} of {len(s.tokens)} tokens cached, {s.generated} generated"
+            + ("" if s.is_encoded else ", media not encoded")
+            for s in running
+        )
+        return (
+            f"{len(running)} running ({rows or 'none'}), {len(waiting)} waiting, "
+            f"{self.pages.free_count} of {self.pages.capacity} pages and "
+            f"{self.slots.free_count} of {self._runtime.state_slots} state slots free"
+        )
+
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence in whatever state it is; what it held is free afterwards."""
         if sequence.status is not Status.FINISHED:
@@ -154,8 +170,11 @@ class Runtime:
     def _pass(self, pieces: list[Piece]) -> list[Progress]:
         """Run these pieces, draw, commit; what becomes of each."""
         start = time.perf_counter()
-        batch = build_batch(pieces, self._runtime.device)
-        passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
+        try:
+            batch = build_batch(pieces, self._runtime.device)
+            passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
+        except torch.OutOfMemoryError:
+            return self._out_of_memory(pieces)
         drawn = draw_pieces(pieces, passed.logits, self._config.text.addressable)
         places = [piece.sequence.cached for piece in pieces]
         results = [self._commit(p, d) for p, d in zip(pieces, drawn, strict=True)]
@@ -166,6 +185,19 @@ class Runtime:
             if all(piece.logits == piece.count for piece in pieces):
                 self.speculation.observe_cost(sum(piece.count for piece in pieces), seconds)
         return results
+
+    def _out_of_memory(self, pieces: list[Piece]) -> list[Progress]:
+        """End the largest piece's sequence. The others may have lost their states in the middle of
+        the pass, so they wait in front and do their work once more."""
+        largest = max(pieces, key=lambda piece: piece.count)
+        for piece in reversed(pieces):
+            if piece is not largest:
+                self._scheduler.preempt(piece.sequence)
+        error = CapacityError(
+            f"the device has no memory for a pass of {largest.count} rows of this request; ask for "
+            "less, or start with a smaller --prefill-chunk or a larger --memory-margin"
+        )
+        return [Progress(largest.sequence, (), error=error)]
 
     def _commit(self, piece: Piece, drawn: Drawn) -> Progress:
         sequence = piece.sequence

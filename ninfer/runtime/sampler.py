@@ -10,6 +10,7 @@ from ninfer import ops
 from ninfer.errors import GenerationError, NInferError
 from ninfer.request import SamplingParams, TokenConstraint
 from ninfer.runtime.batch import Piece
+from ninfer.runtime.isolation import isolated
 from ninfer.runtime.sequence import Sequence
 
 
@@ -43,24 +44,49 @@ def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[
     Row i of a decode piece gives the token behind its i-th row; a draft is right exactly when it is
     that token, and the first wrong one ends the piece. Only ids below `addressable` are drawn.
     """
-    rows = [piece.logits for piece in pieces]
+    parts = logits.split([piece.logits for piece in pieces])
+    every = _draw_together(pieces, logits, addressable)
+    return [
+        _draw_piece(piece, rows, addressable, known)
+        for piece, rows, known in zip(pieces, parts, every, strict=True)
+    ]
+
+
+def _draw_together(
+    pieces: Items[Piece], logits: Tensor, addressable: int
+) -> list[list[int] | None]:
+    """The draws of each piece's rows by one call for all that need no history; None: draw alone."""
     free = [not needs_history(piece.sequence) for piece in pieces]
-    settings = [(piece.sequence, index) for piece in pieces for index in range(piece.logits)]
-    every = _draw_rows(settings, logits, addressable) if settings else []
-    drawn: list[Drawn] = []
-    first = 0
-    for piece, count, is_free in zip(pieces, rows, free, strict=True):
-        part = slice(first, first + count)
-        first += count
-        if is_free:
-            drawn.append(_accept(piece, every[part]))
-            continue
-        try:
-            drawn.append(_draw_with_history(piece, logits[part], addressable))
-        except NInferError as error:
-            # A constraint without a way on ends its own sequence only.
-            drawn.append(Drawn(error=error))
-    return drawn
+    settings = [setting for piece in pieces for setting in _settings(piece)]
+    if not settings or not any(free):
+        return [None for _ in pieces]
+    tokens = isolated("a draw", lambda: _draw_rows(settings, logits, addressable))
+    if isinstance(tokens, NInferError):
+        # One of them is to blame. A row's draw depends on that row alone, so each can go by itself.
+        return [None for _ in pieces]
+    left = iter(tokens)
+    groups = [[next(left) for _ in range(piece.logits)] for piece in pieces]
+    return [group if is_free else None for group, is_free in zip(groups, free, strict=True)]
+
+
+def _draw_piece(piece: Piece, logits: Tensor, addressable: int, known: list[int] | None) -> Drawn:
+    """What one piece gives; whatever goes wrong with it ends its own sequence only."""
+
+    def draw() -> Drawn:
+        if known is not None:
+            return _accept(piece, known)
+        if needs_history(piece.sequence):
+            return _draw_with_history(piece, logits, addressable)
+        settings = _settings(piece)
+        return _accept(piece, _draw_rows(settings, logits, addressable) if settings else [])
+
+    drawn = isolated("the draw of its next token", draw)
+    return Drawn(error=drawn) if isinstance(drawn, NInferError) else drawn
+
+
+def _settings(piece: Piece) -> list[tuple[Sequence, int]]:
+    """Whose row each wanted row of a piece is, and how many tokens ahead."""
+    return [(piece.sequence, index) for index in range(piece.logits)]
 
 
 def needs_history(sequence: Sequence) -> bool:
