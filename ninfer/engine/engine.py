@@ -229,6 +229,7 @@ def _build_runtime(options: EngineOptions, model: LoadedModel, sizes: RuntimeCon
             "artifact": str(model.identity),
             "kv": sizes.kv_format,
             "dtype": str(sizes.dtype),
+            "state": str(sizes.state_dtype),
             "drafter": options.spec,
         }
         prefix = PrefixOptions(options.prefix_cache_mib << 20, prefix_salt(salt))

@@ -11,6 +11,8 @@ from ninfer.options import check_choices, flag_of, option, refuse_later
 from ninfer.request import TemplateOptions
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
+# Bytes of one entry of the recurrent states.
+STATE_BYTES: Final = {"fp32": 4, "bf16": 2}
 # What holds for sampling values that are not given.
 PRESET: Final = "the model's preset"
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -41,7 +43,12 @@ class EngineOptions:
         "bf16",
         "number format of the KV cache",
         choices=KV_DTYPES,
-        later=("fp8", "nvfp4", "k8v4"),
+        later=("nvfp4", "k8v4"),
+    )
+    state_dtype: str = option(
+        "fp32",
+        "number format of the recurrent states; bf16 halves them and moves the logits (ADR 15)",
+        choices=tuple(STATE_BYTES),
     )
     weights: str = option(
         "auto",

@@ -59,7 +59,6 @@ def test_a_bad_engine_value_is_named(change: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kv_dtype": "fp8"}, "--kv-dtype fp8: not available"),
         ({"kv_dtype": "nvfp4"}, "--kv-dtype nvfp4: not available"),
         ({"kv_dtype": "k8v4"}, "--kv-dtype k8v4: not available"),
     ],

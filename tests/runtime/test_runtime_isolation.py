@@ -19,7 +19,7 @@ SAMPLED = SamplingParams(temperature=1.0, top_k=20, seed=3)
 PENALISED = replace(SAMPLED, presence_penalty=1.0)
 
 
-@pytest.fixture(scope="module", params=[None, "mtp", "dflash", "dflash2"], ids=str)
+@pytest.fixture(scope="module", params=[None, "mtp", "dflash2"], ids=str)
 def scene(request: pytest.FixtureRequest) -> Scene:
     return Scene(request.param)
 
@@ -42,7 +42,7 @@ def prompts(count: int, seed: int = 1) -> list[list[int]]:
 def company() -> list[SequenceRequest]:
     settings = (SamplingParams(), SAMPLED, PENALISED)
     return [
-        request(prompt, sampling=params, max_tokens=14)
+        request(prompt, sampling=params, max_tokens=10)
         for prompt, params in zip(prompts(3), settings, strict=True)
     ]
 
