@@ -47,7 +47,7 @@ class EngineOptions:
     )
     state_dtype: str = option(
         "fp32",
-        "number format of the recurrent states; bf16 halves them and moves the logits (ADR 15)",
+        "number format of the recurrent states; bf16 halves them and moves the logits",
         choices=tuple(STATE_BYTES),
     )
     weights: str = option(
