@@ -16,8 +16,11 @@
     |   |-- PromptError       messages, tools or template input that cannot be rendered
     |   |-- ContextError      the prompt does not fit the context
     |   |-- ConstraintError   a schema, regex, choice or grammar that cannot be enforced
-    |   `-- CapacityError     all pages or state slots are taken now; the same request may fit later
+    |   |-- CapacityError     all pages or state slots are taken now; the same request may fit later
+    |   `-- QueueTimeoutError no place became free within the time that a request may wait
     |-- GenerationError       the model produced something that ends this request (NaN logits)
+    |-- RequestFailedError    a part of one request failed for no known reason; others go on
+    |-- UnavailableError      the engine serves nobody now: it is closed, stalled or has failed
     `-- GrammarBackendError   the grammar library failed; the request was not at fault
 
 Each message is one line that names the object and the value, and says what to do when that is
@@ -106,8 +109,20 @@ class CapacityError(RequestError):
     """All pages or state slots are taken now; the same request may fit later."""
 
 
+class QueueTimeoutError(RequestError):
+    """No place became free within the time that a request may wait; it may fit later."""
+
+
 class GenerationError(NInferError):
     """The model's output ends this request, for example non-finite logits."""
+
+
+class RequestFailedError(NInferError):
+    """A constraint, draw or encoding of one request failed unexpectedly; others go on."""
+
+
+class UnavailableError(NInferError):
+    """The engine serves nobody now: it is closing, its step has stalled, or it has failed."""
 
 
 class GrammarBackendError(NInferError):

@@ -289,6 +289,7 @@ class FinishReason(StrEnum):
     CONTEXT_CAPACITY = "context_capacity"
     CANCELLED = "cancelled"
     LOOP_GUARD = "loop_guard"
+    DEADLINE = "deadline"
 
 
 Channel = Literal["reasoning", "content"]

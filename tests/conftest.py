@@ -1,17 +1,21 @@
-"""Shared fixtures: fixed seeds, single-threaded torch, NaN-filled uninitialised tensors."""
+"""Shared fixtures: fixed seeds, one torch thread, NaN-filled empty tensors, audited runtimes."""
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import random
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from ninfer.runtime import Runtime
 
 torch.set_num_threads(1)
 
@@ -28,6 +32,35 @@ def fixed_seeds() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+# Every runtime that some test or fixture has made and that is still alive.
+_RUNTIMES: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def recorded_runtimes() -> Iterator[None]:
+    """Take down each runtime that is made."""
+    original = Runtime.__init__
+
+    def recorded(self: Runtime, *args, **kwargs) -> None:
+        original(self, *args, **kwargs)
+        _RUNTIMES.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runtime, "__init__", recorded)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def audited_runtimes() -> Iterator[None]:
+    """After each test every page, slot and reference of every runtime adds up."""
+    yield
+    threads = {thread.name for thread in threading.enumerate()}
+    for runtime in list(_RUNTIMES):
+        # One that an inference thread drives at the moment has no state to look at.
+        if not (runtime.has_work and "ninfer-inference" in threads):
+            runtime.check()
 
 
 @pytest.fixture(autouse=True)

@@ -1,24 +1,31 @@
 """AsyncEngine: one inference thread that owns the engine, any number of asyncio callers."""
 
 import asyncio
+import contextlib
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+import time
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from ninfer.engine.callers import Callers
 from ninfer.engine.engine import Engine
 from ninfer.engine.options import GenerationOptions
 from ninfer.engine.session import Session
-from ninfer.errors import NInferError
+from ninfer.engine.watchdog import Watchdog
+from ninfer.errors import NInferError, RequestFailedError, UnavailableError
 from ninfer.log import get_logger
-from ninfer.request import Conversation, GenerationEvent, PreparedPrompt
+from ninfer.request import Conversation, FinishReason, GenerationEvent, PreparedPrompt
 from ninfer.runtime import Progress, Sequence
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
+# Seconds between two audits of an engine that has nothing to do.
+AUDIT_EVERY: Final = 10.0
+# Seconds between two looks at what `close` waits for.
+_LOOK: Final = 0.02
 
 
 class AsyncEngine:
@@ -26,47 +33,93 @@ class AsyncEngine:
 
     Text is made on the event loop of the caller. A consumer that stops reading, or whose task is
     cancelled, frees its pages and state slot within the step that is under way.
+
+    No caller waits for ever. A step that takes longer than `step_timeout` seconds (0: any time is
+    allowed) is logged and fails everyone who waits, and everyone who comes, until it is over; then
+    the engine serves again. An error of a step, or an audit that does not add up, fails the engine
+    for good. `trouble` says which.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        step_timeout: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        audit_every: float = AUDIT_EVERY,
+    ) -> None:
+        """`step_timeout` defaults to the engine's own --step-timeout-s."""
         self._engine = engine
+        self._clock = clock
+        self._audit_every = audit_every
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._inboxes: dict[Sequence, Callable[[Progress], None]] = {}
+        self._callers = Callers()
+        self._lock = threading.Lock()
+        self._trouble: UnavailableError | None = None
+        self._closing: UnavailableError | None = None
+        self._stalled = False
+        self._orphans: list[Sequence] = []  # of callers who were told of trouble
+        limit = engine.step_timeout if step_timeout is None else step_timeout
+        self._watchdog = Watchdog(limit, clock, self._stall)
         self._thread = threading.Thread(target=self._run, name="ninfer-inference", daemon=True)
         self._thread.start()
+
+    @property
+    def trouble(self) -> UnavailableError | None:
+        """Why nobody is served now; None: the engine is ready."""
+        return self._trouble
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be taken now."""
+        return self._trouble is None
 
     def prepare(self, conversation: Conversation) -> PreparedPrompt:
         """Render and tokenize messages. Raises PromptError naming the message."""
         return self._engine.prepare(conversation)
 
     async def generate(
-        self, prompt: PreparedPrompt, options: GenerationOptions
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        *,
+        arrived: float | None = None,
     ) -> AsyncGenerator[GenerationEvent, None]:
-        """Text pieces as they become ready, then a GenerationResult; raises as Engine.generate."""
-        async with aclosing(self.generate_many(prompt, options, 1)) as events:
+        """Text pieces as they become ready, then a GenerationResult; raises as Engine.generate.
+
+        Also raises UnavailableError, at once or later, when the engine is in trouble; a generation
+        that `close` ends has the result `cancelled`.
+        """
+        pairs = self.generate_many(prompt, options, 1, arrived=arrived)
+        async with contextlib.aclosing(pairs) as events:
             async for _, event in events:
                 yield event
 
     async def generate_many(
-        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        count: int,
+        *,
+        arrived: float | None = None,
     ) -> AsyncGenerator[tuple[int, GenerationEvent], None]:
         """The events of `count` generations as they come, each with its number from 0.
 
-        Raises as Engine.generate_many; an error of one of them ends all.
+        Raises as Engine.generate_many, and UnavailableError as `generate`; an error of one of them
+        ends all.
         """
         loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[Progress] = asyncio.Queue()
-
-        def deliver(progress: Progress) -> None:
-            loop.call_soon_threadsafe(inbox.put_nowait, progress)
-
+        inbox: asyncio.Queue[Progress | NInferError] = asyncio.Queue()
         started: list[Sequence] = []
 
+        def deliver(news: Progress | NInferError) -> None:
+            _tell(loop, inbox.put_nowait, news)
+
         def start() -> list[tuple[Sequence, Session]]:
-            made = self._engine.submit_many(prompt, options, count)
+            made = self._engine.submit_many(prompt, options, count, arrived=arrived)
             for sequence, _ in made:
-                self._inboxes[sequence] = deliver
                 started.append(sequence)
+                self._callers.add(sequence, deliver)
             return made
 
         try:
@@ -76,26 +129,40 @@ class AsyncEngine:
             }
             while numbers:
                 waited = loop.time()
-                progress = await inbox.get()
+                news = await inbox.get()
+                if isinstance(news, NInferError):
+                    raise news
                 for _, session in numbers.values():
                     session.spent(loop.time() - waited)
-                if progress.sequence not in numbers:
+                if news.sequence not in numbers:
                     # A stop string has ended it, and the runtime did not know yet.
                     continue
-                index, session = numbers[progress.sequence]
-                for event in session.feed(progress):
+                index, session = numbers[news.sequence]
+                for event in session.feed(news):
                     yield index, event
                 if session.result is not None:
-                    del numbers[progress.sequence]
-                    self._commands.put(partial(self._drop, [progress.sequence]))
+                    del numbers[news.sequence]
+                    self._commands.put(partial(self._drop, [news.sequence]))
         finally:
             # Commands keep their order, so this also finds a start that nobody waited for.
             self._commands.put(lambda: self._drop(started))
 
-    async def close(self) -> None:
-        """End every generation and the thread."""
+    async def close(self, drain: float = 0.0) -> None:
+        """End the thread, after `drain` seconds in which those who are here may finish.
+
+        New requests are refused at once, and who has not finished in time is cancelled. May be
+        called twice. A step that has stalled is not waited for: its thread ends with the process.
+        """
+        self._closing = UnavailableError("the engine is closing; send the request elsewhere")
+        with self._lock:
+            self._trouble = self._trouble or self._closing
+        end = self._clock() + drain
+        while self._callers.count and self._clock() < end and not self._stalled:
+            await asyncio.sleep(_LOOK)
         self._commands.put(None)
-        await asyncio.to_thread(self._thread.join)
+        while self._thread.is_alive() and not self._stalled:
+            await asyncio.to_thread(self._thread.join, _LOOK)
+        self._watchdog.close()
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Run `work` on the inference thread, between two steps."""
@@ -103,40 +170,114 @@ class AsyncEngine:
         done: asyncio.Future[T] = loop.create_future()
 
         def settle(result: T | None, error: NInferError | None) -> None:
-            if done.cancelled():
+            if done.done():
                 return
             if error is not None:
                 done.set_exception(error)
             else:
                 done.set_result(result)  # type: ignore[arg-type]  # set when there is no error
 
+        def fail(error: NInferError) -> None:
+            _tell(loop, settle, None, error)
+
         def run() -> None:
+            if not self._callers.waits(fail):
+                return
             try:
                 result = work()
             except NInferError as error:
-                loop.call_soon_threadsafe(settle, None, error)
+                fail(error)
+            except Exception as error:
+                log.exception("a request could not be started")
+                fail(RequestFailedError(f"the request could not be started: {error!r}"))
             else:
-                loop.call_soon_threadsafe(settle, result, None)
+                _tell(loop, settle, result, None)
+            self._callers.done(fail)
 
-        self._commands.put(run)
+        with self._lock:
+            if self._trouble is not None:
+                raise self._trouble
+            self._callers.wait(fail)
+            self._commands.put(run)
         return await done
 
-    def _drop(self, sequences: Iterable[Sequence]) -> None:
+    def _drop(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
-            self._inboxes.pop(sequence, None)
+            self._callers.remove(sequence)
             self._engine.cancel(sequence)
 
+    def _give_up(self, trouble: UnavailableError) -> None:
+        """Take no requests from now on, and tell everyone who waits."""
+        with self._lock:
+            self._trouble = trouble
+        self._orphans += self._callers.fail(trouble)
+
+    def _stall(self, seconds: float) -> None:
+        """The watchdog's finding, on its thread: the step may never end, so only tell of it."""
+        log.error("a step has taken %.1f s: %s", seconds, self._engine.describe())
+        self._stalled = True
+        self._give_up(
+            UnavailableError(
+                f"a step of the engine has taken {seconds:.1f} s, longer than --step-timeout-s "
+                "allows; try again later"
+            )
+        )
+
     def _run(self) -> None:
-        """The inference thread: commands first, then a step, until it is closed."""
+        """The inference thread. However it ends, nobody is left waiting."""
+        try:
+            self._serve()
+        except Exception as error:
+            log.exception("the engine has failed: %s", self._engine.describe())
+            reason = f"the engine has failed ({type(error).__name__}: {error}); restart it"
+            self._give_up(UnavailableError(reason))
+
+    def _serve(self) -> None:
+        """Commands first, then a step, until it is closed."""
+        audited = self._clock()
         while True:
+            has_work = self._engine.has_work
+            if not has_work and self._clock() - audited >= self._audit_every:
+                self._engine.check()
+                audited = self._clock()
             try:
-                command = self._commands.get(block=not self._engine.has_work)
+                command = self._commands.get(block=not has_work)
             except queue.Empty:
-                for progress in self._engine.step():
-                    if progress.sequence in self._inboxes:
-                        self._inboxes[progress.sequence](progress)
+                with self._watchdog.watching():
+                    news = self._engine.step()
+                self._recover()
+                for progress in news:
+                    self._callers.deliver(progress)
                 continue
             if command is None:
-                self._drop(list(self._inboxes))
+                self._cancel_all()
                 return
-            command()
+            with self._watchdog.watching():
+                command()
+            self._recover()
+
+    def _recover(self) -> None:
+        """Serve again when what had stalled is over; its callers have gone."""
+        if not self._stalled:
+            return
+        log.warning("the stalled step is over; the engine serves again")
+        self._drop(self._orphans)
+        self._orphans = []
+        with self._lock:
+            self._stalled = False
+            self._trouble = self._closing
+
+    def _cancel_all(self) -> None:
+        """The end of every generation by `close`."""
+        for sequence in self._callers.sequences:
+            self._engine.cancel(sequence)
+            self._callers.deliver(Progress(sequence, (), FinishReason.CANCELLED))
+            self._callers.remove(sequence)
+        self._give_up(UnavailableError("the engine is closed"))
+
+
+def _tell(loop: asyncio.AbstractEventLoop, what: Callable[..., object], *news: object) -> None:
+    """Call `what` on a caller's event loop."""
+    # A loop that has been closed has no one who waits.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(what, *news)

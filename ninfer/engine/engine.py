@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Final, Self
 
 from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.loader import LoadedModel, load_model
@@ -54,7 +54,9 @@ def _no_progress(name: str, done: int, total: int) -> None:
 class Engine:
     """A loaded model with its runtime. Not thread-safe: one thread drives it (see AsyncEngine)."""
 
-    def __init__(self, model: LoadedModel, runtime: Runtime) -> None:
+    def __init__(self, model: LoadedModel, runtime: Runtime, *, step_timeout: float = 0.0) -> None:
+        """`step_timeout` is for whoever drives it: seconds a step may take, 0 for any time."""
+        self.step_timeout: Final = step_timeout
         self._model = model
         self._runtime = runtime
         self._inboxes: dict[Sequence, deque[RuntimeProgress]] = {}
@@ -86,7 +88,8 @@ class Engine:
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        return cls(model, _build_runtime(options, model, resolved.runtime))
+        runtime = _build_runtime(options, model, resolved.runtime)
+        return cls(model, runtime, step_timeout=options.step_timeout_s)
 
     def prepare(
         self, conversation: Conversation, sources: SourceRules | None = None
@@ -113,47 +116,62 @@ class Engine:
         params = replace(params, **given, logit_bias=options.logit_bias, seed=options.seed)
         return replace(params, temperature=0.0) if options.greedy else params
 
-    def generate(self, prompt: PreparedPrompt, options: GenerationOptions) -> "Generation":
+    def generate(
+        self, prompt: PreparedPrompt, options: GenerationOptions, *, arrived: float | None = None
+    ) -> "Generation":
         """Check the request, queue it, and give an iterator of events and a GenerationResult.
 
         Several generations may be under way; reading one drives all of them. The call itself
         raises UsageError for a bad option, PromptError for an empty prompt, ContextError for a
         prompt longer than the context and CapacityError when there is no place to wait; the
-        iterator raises GenerationError when the model's output is not finite.
+        iterator raises GenerationError when the model's output is not finite and QueueTimeoutError
+        when no place became free in time. Times count from `arrived`, a time.monotonic() value; the
+        default is now.
         """
-        sequence, session = self.submit(prompt, options)
+        sequence, session = self.submit(prompt, options, arrived=arrived)
         return Generation(self, sequence, session)
 
     def generate_many(
-        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        count: int,
+        *,
+        arrived: float | None = None,
     ) -> "list[Generation]":
         """`count` generations of one prompt, which is computed once.
 
         Generation i gives what `generate` gives for the seed of the options plus i (modulo 2^64).
         Each may be closed on its own. Raises as `generate`, and UsageError for a count below 1.
         """
-        return [Generation(self, *made) for made in self.submit_many(prompt, options, count)]
+        pairs = self.submit_many(prompt, options, count, arrived=arrived)
+        return [Generation(self, *made) for made in pairs]
 
     def submit(
-        self, prompt: PreparedPrompt, options: GenerationOptions
+        self, prompt: PreparedPrompt, options: GenerationOptions, *, arrived: float | None = None
     ) -> tuple[Sequence, Session]:
         """Check and queue a request, for callers that drive `step`; raises as `generate` does."""
-        (made,) = self.submit_many(prompt, options, 1)
+        (made,) = self.submit_many(prompt, options, 1, arrived=arrived)
         return made
 
     def submit_many(
-        self, prompt: PreparedPrompt, options: GenerationOptions, count: int
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        count: int,
+        *,
+        arrived: float | None = None,
     ) -> list[tuple[Sequence, Session]]:
         """The same for `generate_many`."""
         if count < 1:
             raise UsageError(f"{count} generations: must be 1 or more")
         seeds = [(options.seed + index) % 2**64 for index in range(count)]
-        made = [self._request(prompt, replace(options, seed=seed)) for seed in seeds]
+        made = [self._request(prompt, replace(options, seed=seed), arrived) for seed in seeds]
         sequences = self._runtime.submit_many([request for request, _ in made])
         return list(zip(sequences, (session for _, session in made), strict=True))
 
     def _request(
-        self, prompt: PreparedPrompt, options: GenerationOptions
+        self, prompt: PreparedPrompt, options: GenerationOptions, arrived: float | None
     ) -> tuple[SequenceRequest, Session]:
         check_generation(options)
         self._check_ids("--stop-token-id", options.stop_token_id)
@@ -178,6 +196,8 @@ class Engine:
             loop_guard=options.loop_guard,
             logprobs=options.logprobs,
             prompt_logprobs=options.prompt_logprobs,
+            deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
+            arrived=arrived,
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit, rules.token_ids)
@@ -200,6 +220,10 @@ class Engine:
     def _forcer(self, prompt: PreparedPrompt, options: GenerationOptions) -> TokenForcer | None:
         budget = options.thinking_budget
         return None if budget is None else self._model.frontend.new_thinking_budget(prompt, budget)
+
+    def describe(self) -> str:
+        """What it is at, in one line, for a log. May be asked from another thread."""
+        return self._runtime.describe()
 
     def check(self) -> None:
         """Assert that pages and slots add up; for idle times and tests."""
@@ -248,6 +272,7 @@ def _build_runtime(options: EngineOptions, model: LoadedModel, sizes: RuntimeCon
             "artifact": str(model.identity),
             "kv": sizes.kv_format,
             "dtype": str(sizes.dtype),
+            "state": str(sizes.state_dtype),
             "drafter": options.spec,
         }
         prefix = PrefixOptions(options.prefix_cache_mib << 20, prefix_salt(salt))

@@ -11,6 +11,8 @@ from ninfer.options import check_choices, flag_of, option, refuse_later
 from ninfer.request import LogitBias, TemplateOptions
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
+# Bytes of one entry of the recurrent states.
+STATE_BYTES: Final = {"fp32": 4, "bf16": 2}
 # What holds for sampling values that are not given.
 PRESET: Final = "the model's preset"
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -41,7 +43,12 @@ class EngineOptions:
         "bf16",
         "number format of the KV cache",
         choices=KV_DTYPES,
-        later=("fp8", "nvfp4", "k8v4"),
+        later=("nvfp4", "k8v4"),
+    )
+    state_dtype: str = option(
+        "fp32",
+        "number format of the recurrent states; bf16 halves them and moves the logits",
+        choices=tuple(STATE_BYTES),
     )
     weights: str = option(
         "auto",
@@ -73,6 +80,15 @@ class EngineOptions:
         metavar="N",
     )
     max_pending_requests: int = option(16, "requests that may wait for a place", metavar="N")
+    pending_timeout_ms: int = option(
+        30000, "milliseconds from its arrival in which a request must get a place", metavar="N"
+    )
+    step_timeout_s: int = option(
+        600,
+        "seconds after which a step counts as stalled, where an engine serves many callers; 0: no "
+        "limit",
+        metavar="N",
+    )
     vision: bool = option(False, "load the vision tower, to take images and videos")
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
     cuda_sync: str | None = option(
@@ -93,6 +109,9 @@ class GenerationOptions:
     """What one generation asks. None means "not given": the model's preset for the mode holds."""
 
     max_new: int = option(128, "tokens to generate at most", metavar="N")
+    deadline_ms: int | None = option(
+        None, "milliseconds after which the answer ends as it is", metavar="N"
+    )
     thinking: bool = option(True, "answer without thinking first")
     reasoning_effort: str | None = option(
         None,
@@ -234,6 +253,10 @@ def check_sizes(options: EngineOptions) -> None:
         raise UsageError(f"--prefix-cache-mib {options.prefix_cache_mib}: must not be negative")
     if options.max_pending_requests <= 0:
         raise UsageError(f"--max-pending-requests {options.max_pending_requests}: must be positive")
+    if options.pending_timeout_ms <= 0:
+        raise UsageError(f"--pending-timeout-ms {options.pending_timeout_ms}: must be positive")
+    if options.step_timeout_s < 0:
+        raise UsageError(f"--step-timeout-s {options.step_timeout_s}: must not be negative")
     size_of("--memory-margin", options.memory_margin)
     is_number = options.device.isdecimal() and len(options.device) <= _DEVICE_DIGITS
     if options.device not in ("auto", "cpu") and not is_number:
@@ -265,6 +288,8 @@ def check_generation(options: GenerationOptions) -> None:
     check_choices(options)
     if options.max_new <= 0:
         raise UsageError(f"--max-new {options.max_new}: must be positive")
+    if options.deadline_ms is not None and options.deadline_ms <= 0:
+        raise UsageError(f"--deadline-ms {options.deadline_ms}: must be positive")
     for name, (low, high) in _RANGES.items():
         value = getattr(options, name)
         # Written so that NaN is outside too.

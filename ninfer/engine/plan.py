@@ -10,7 +10,7 @@ from typing import Any, Final
 from ninfer.artifact import Directory
 from ninfer.artifact.directory import TensorEntry
 from ninfer.engine.contents import ModelContents
-from ninfer.engine.options import MOST_DRAFTS, EngineOptions, size_of
+from ninfer.engine.options import MOST_DRAFTS, STATE_BYTES, EngineOptions, size_of
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.formats.registry import KV_FORMATS
 from ninfer.runtime.config import PAGE_SIZE, pages_for
@@ -137,6 +137,7 @@ def _plan(
         decoded=decoded,
         prefill_chunk=options.prefill_chunk,
         window=1 + drafts,
+        matrix_bytes=STATE_BYTES[options.state_dtype],
         snapshot_bytes=options.prefix_cache_mib << 20,
     )
     margin = size_of("--memory-margin", options.memory_margin)

@@ -25,6 +25,7 @@ def plan_dict(plan: EnginePlan, model: ModelSizes, identity: Identity) -> dict[s
         "max_context": demand.max_context,
         "max_concurrency": demand.sequences,
         "weights": "decoded" if demand.decoded else "packed",
+        "state_dtype": plan.options.state_dtype,
         "kv": {
             "dtype": demand.kv_format,
             "page_bytes": memory.page_bytes,

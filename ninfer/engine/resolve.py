@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -17,6 +18,8 @@ from ninfer.runtime import RuntimeConfig
 from ninfer.runtime.memory_plan import ModelSizes
 
 log = get_logger(__name__)
+
+STATE_DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -70,7 +73,9 @@ def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
             state_slots=demand.sequences,
             prefill_chunk=demand.prefill_chunk,
             window=demand.window,
+            state_dtype=STATE_DTYPES[options.state_dtype],
             max_pending=options.max_pending_requests,
+            pending_timeout=options.pending_timeout_ms / 1000,
         ),
     )
 

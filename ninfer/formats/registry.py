@@ -123,6 +123,8 @@ KV_FORMATS: Final[Mapping[str, KVFormat]] = MappingProxyType(
             KVFormat("bf16", 2),
             KVFormat("fp32", 4),
             KVFormat("int8", 1, group=64, scale_bytes=2),
+            # One scale for a head row of any published model.
+            KVFormat("fp8", 1, group=256, scale_bytes=2),
         )
     }
 )

@@ -67,16 +67,19 @@ class StateCacheSpec:
     recurrent_shape: tuple[int, int, int]  # value heads, value dim, key dim
     key_heads: int
 
-    def bytes_per_slot(self, activation_bytes: int = 2, window: int = 1) -> int:
+    def bytes_per_slot(
+        self, activation_bytes: int = 2, window: int = 1, matrix_bytes: int = 4
+    ) -> int:
         """Bytes of one sequence's state over all layers, with a window of so many rows.
 
-        Convolution inputs, keys and values are activations; the matrix and the gates are float32.
+        Convolution inputs, keys and values are activations, the gates float32; an entry of the
+        matrix has `matrix_bytes`.
         """
         heads, value_dim, key_dim = self.recurrent_shape
         inputs = (self.conv_shape[0] + window) * self.conv_shape[1]
         activations = inputs + window * (self.key_heads * key_dim + heads * value_dim)
-        floats = heads * value_dim * key_dim + window * 2 * heads
-        return self.layers * (activations * activation_bytes + floats * 4)
+        matrix = heads * value_dim * key_dim * matrix_bytes
+        return self.layers * (activations * activation_bytes + matrix + window * 2 * heads * 4)
 
 
 @dataclass(frozen=True, slots=True)

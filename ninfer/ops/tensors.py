@@ -71,7 +71,7 @@ class ConvState:
 class DeltaState:
     """State slots of one gated delta rule; window and `pending` as in `ConvState`."""
 
-    matrix: Tensor  # [S, Hv, Dv, Dk] float32, committed
+    matrix: Tensor  # [S, Hv, Dv, Dk] float32 or bfloat16, committed
     keys: Tensor  # [S, H, Hk, Dk] of held rows, as are the next three
     values: Tensor  # [S, H, Hv, Dv]
     decays: Tensor  # [S, H, Hv] float32, logarithms

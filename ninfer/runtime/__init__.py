@@ -1,7 +1,8 @@
 """Runtime: pages, state slots, passes and sampling; tokens in, tokens out."""
 
 from ninfer.runtime.config import PAGE_SIZE, RuntimeConfig, pages_for
-from ninfer.runtime.loop import Progress, Runtime, SequenceRequest
+from ninfer.runtime.loop import Runtime
+from ninfer.runtime.requests import Progress, SequenceRequest
 from ninfer.runtime.sequence import Sequence, Status
 
 __all__ = [

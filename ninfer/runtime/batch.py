@@ -90,10 +90,11 @@ def _media_rows(pieces: Items[Piece], device: torch.device) -> MediaRows | None:
     for piece in pieces:
         if piece.sequence.media is not None:
             inside, values = rows_of(piece.sequence.media, piece.sequence.cached, piece.count)
-            rows.append(inside + first)
-            embeddings.append(values)
+            if inside.numel():
+                rows.append(inside + first)
+                embeddings.append(values)
         first += piece.count
-    if not any(part.numel() for part in rows):
+    if not rows:
         return None
     return MediaRows(torch.cat(rows).to(device), torch.cat(embeddings))
 

@@ -37,7 +37,7 @@ def _state(runtime: RuntimeConfig, spec: StateCacheSpec, pending: torch.Tensor) 
             pending=pending,
         ),
         delta=DeltaState(
-            matrix=zeros(*spec.recurrent_shape, dtype=torch.float32),
+            matrix=zeros(*spec.recurrent_shape, dtype=runtime.state_dtype),
             keys=zeros(window, spec.key_heads, key_dim),
             values=zeros(window, heads, value_dim),
             decays=zeros(window, heads, dtype=torch.float32),

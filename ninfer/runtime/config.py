@@ -20,8 +20,10 @@ class RuntimeConfig:
     pages: int  # KV pages of PAGE_SIZE tokens
     state_slots: int  # sequences that run at once
     prefill_chunk: int  # prompt tokens of one pass, a multiple of PAGE_SIZE
+    state_dtype: torch.dtype = torch.float32  # of the recurrent matrices
     window: int = 1  # rows of a decode piece: the anchor and its drafts
     max_pending: int = 16  # sequences that may wait for a place
+    pending_timeout: float | None = None  # seconds from arrival in which one must get a place
 
 
 def pages_for(tokens: int) -> int:

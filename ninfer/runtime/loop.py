@@ -2,70 +2,38 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from functools import partial
 
-from ninfer.errors import ContextError, NInferError
+import torch
+
+from ninfer.errors import CapacityError, ContextError
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
-from ninfer.request import (
-    FinishReason,
-    Media,
-    MediaRun,
-    SamplingParams,
-    TokenConstraint,
-    TokenForcer,
-    TokenLogprob,
-)
+from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.config import RuntimeConfig, pages_for
+from ninfer.runtime.deadlines import overdue
 from ninfer.runtime.forks import Forks
+from ninfer.runtime.isolation import isolated
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.logprobs import needs_prompt_logprobs, score_prompt
-from ninfer.runtime.loop_guard import LoopGuard
-from ninfer.runtime.media import PromptMedia, place_media
+from ninfer.runtime.media_encoding import MediaEncoding
 from ninfer.runtime.model_runner import ModelRunner, Pass
-from ninfer.runtime.prefix_keys import media_spans
 from ninfer.runtime.prefix_reuse import PrefixOptions, PrefixReuse
+from ninfer.runtime.requests import (
+    Progress,
+    SequenceRequest,
+    check_prompt,
+    check_sampling,
+    new_sequence,
+)
 from ninfer.runtime.sampler import Drawn, draw_pieces
 from ninfer.runtime.scheduler import Scheduler
 from ninfer.runtime.sequence import Sequence, Status
 from ninfer.runtime.speculative import Speculation
 from ninfer.runtime.state_slots import StateSlotPool
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceRequest:
-    """What a caller asks of the runtime for one sequence.
-
-    `runs` say which prompt tokens stand for which rows of `media`. `max_tokens` must not exceed
-    `Runtime.output_capacity`. `logprobs` asks for the log-probability of each generated token and
-    of so many best ones, `prompt_logprobs` for those of the prompt, which then reuses no prefix.
-    """
-
-    prompt: tuple[int, ...]
-    sampling: SamplingParams
-    max_tokens: int
-    stop_ids: frozenset[int] = frozenset()
-    media: tuple[Media, ...] = ()
-    runs: tuple[MediaRun, ...] = ()
-    constraint: TokenConstraint | None = None
-    forcer: TokenForcer | None = None
-    loop_guard: bool = False
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """New tokens of one sequence in one step. With `error` the sequence has ended by it."""
-
-    sequence: Sequence
-    tokens: tuple[int, ...]
-    finish: FinishReason | None = None
-    error: NInferError | None = None
-    logprobs: tuple[TokenLogprob, ...] = ()  # one for each token if asked for
 
 
 class Runtime:
@@ -84,9 +52,12 @@ class Runtime:
         *,
         speculation: Speculation | None = None,
         prefix: PrefixOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._runtime = runtime
+        self._clock = clock
+        self._sees = vision is not None
         self._runner = ModelRunner(weights, config, runtime, vision)
         self.pages = PagePool(runtime.pages)
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
@@ -100,13 +71,19 @@ class Runtime:
             self.slots,
             reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
             let_go=self.forks.drop,
-            released=speculation.release if speculation else lambda sequence: None,
+            released=self._forget,
         )
+        self._media = MediaEncoding(self._runner.encode)
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
         return bool(self._scheduler.waiting or self._scheduler.running)
+
+    @property
+    def media_held(self) -> int:
+        """Sequences that hold encoded media."""
+        return len(self._media.held)
 
     def output_capacity(self, prompt_tokens: int) -> int:
         """Tokens that fit after a prompt: the last one emitted needs no place in the cache.
@@ -124,45 +101,43 @@ class Runtime:
         return limit - prompt_tokens + 1
 
     def submit(self, request: SequenceRequest) -> Sequence:
-        """Queue a request; steps run it. Raises CapacityError when there is no place for it."""
+        """Queue a request; steps run it. Raises as `submit_many`."""
         (sequence,) = self.submit_many([request])
         return sequence
 
     def submit_many(self, requests: Items[SequenceRequest]) -> list[Sequence]:
         """Queue requests of one prompt, which is computed once; each gives what it would alone.
 
-        Raises CapacityError, queuing none, when there is no place for all of them.
+        Raises CapacityError, queuing none, when there is no place for all of them, UsageError for
+        sampling parameters and PromptError for a prompt that would fail the pass of others too.
         """
-        first = requests[0]
-        for other in requests[1:]:
+        first, *others = requests
+        check_prompt(first, self._config.text.vocab_rows, vision=self._sees)
+        for other in others:
             assert (other.prompt, other.runs) == (first.prompt, first.runs)
             assert (other.media, other.prompt_logprobs) == (first.media, first.prompt_logprobs)
-        sequences = [self._sequence(request) for request in requests]
+        for request in requests:
+            assert 0 < request.max_tokens <= self.output_capacity(len(request.prompt))
+            check_sampling(request.sampling, self._config.text.addressable)
+        now = self._clock()
+        sequences = [new_sequence(request, now) for request in requests]
         self._scheduler.add(*sequences)
         leader, *heirs = sequences
         self.forks.join(leader, heirs)
-        media = self._encoded(len(first.prompt), first.media, first.runs)
-        for sequence in sequences:
-            sequence.media = media
         return sequences
 
-    def _sequence(self, request: SequenceRequest) -> Sequence:
-        assert request.prompt
-        assert 0 < request.max_tokens <= self.output_capacity(len(request.prompt))
-        return Sequence(
-            list(request.prompt),
-            len(request.prompt),
-            request.sampling,
-            [],
-            -1,
-            max_tokens=request.max_tokens,
-            stop_ids=request.stop_ids,
-            spans=media_spans(request.runs, request.media),
-            constraint=request.constraint,
-            forcer=request.forcer,
-            guard=LoopGuard() if request.loop_guard else None,
-            top_logprobs=request.logprobs,
-            prompt_top=request.prompt_logprobs,
+    def describe(self) -> str:
+        """What it is at, in one line, for a log. May be asked from another thread."""
+        running, waiting = list(self._scheduler.running), list(self._scheduler.waiting)
+        rows = "; ".join(
+            f"{s.cached} of {len(s.tokens)} tokens cached, {s.generated} generated"
+            + ("" if s.is_encoded else ", media not encoded")
+            for s in running
+        )
+        return (
+            f"{len(running)} running ({rows or 'none'}), {len(waiting)} waiting, "
+            f"{self.pages.free_count} of {self.pages.capacity} pages and "
+            f"{self.slots.free_count} of {self._runtime.state_slots} state slots free"
         )
 
     def cancel(self, sequence: Sequence) -> None:
@@ -171,16 +146,43 @@ class Runtime:
             self._finish(sequence, FinishReason.CANCELLED)
 
     def step(self) -> list[Progress]:
-        """One forward pass over every sequence that can use it, and what it produced."""
+        """One forward pass over every sequence that can use it, and what it produced.
+
+        Sequences whose time is up end first, so that none overstays by more than one step.
+        """
+        ended = self._ended(self._overdue())
         for sequence in self._scheduler.admit():
             if not self.forks.take(sequence) and self.prefixes:
                 self.prefixes.reuse(sequence)
+            self._media.start(sequence)
+        failed = self._media.advance(self._scheduler.running)
+        if failed:
+            ended += self._ended([Progress(failed[0], (), error=failed[1])])
         pieces = self._scheduler.plan()
-        if not pieces:
-            return []
+        results = self._ended(self._pass(pieces)) if pieces else []
+        if self.speculation and pieces:
+            self._draft(self.speculation)
+        return ended + [p for p in results if p.tokens or p.finish or p.error]
+
+    def _overdue(self) -> list[Progress]:
+        queues = (*self._scheduler.waiting, *self._scheduler.running)
+        return list(overdue(queues, self._clock(), self._runtime.pending_timeout))
+
+    def _ended(self, results: list[Progress]) -> list[Progress]:
+        """The same results, the sequences that they end being out."""
+        for progress in results:
+            if progress.finish or progress.error:
+                self._finish(progress.sequence, progress.finish)
+        return results
+
+    def _pass(self, pieces: list[Piece]) -> list[Progress]:
+        """Run these pieces, draw, commit; what becomes of each."""
         start = time.perf_counter()
-        batch = build_batch(pieces, self._runtime.device)
-        passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
+        try:
+            batch = build_batch(pieces, self._runtime.device)
+            passed = self._runner.run(batch, self.speculation.taps if self.speculation else ())
+        except torch.OutOfMemoryError:
+            return self._out_of_memory(pieces)
         drawn = draw_pieces(pieces, passed.logits, self._config.text.addressable)
         drawn = self._scored(pieces, drawn, passed)
         places = [piece.sequence.cached for piece in pieces]
@@ -191,25 +193,32 @@ class Runtime:
             self.speculation.observe(rows, batch, passed.hidden, passed.taps)
             if all(piece.logits == piece.count for piece in pieces):
                 self.speculation.observe_cost(sum(piece.count for piece in pieces), seconds)
-        results += self._inherit(pieces, passed, results)
-        for progress in results:
-            if progress.finish or progress.error:
-                self._finish(progress.sequence, progress.finish)
-        if self.speculation:
-            self._draft(self.speculation)
-        return [progress for progress in results if progress.tokens or progress.error]
+        return results + self._inherit(pieces, passed, results)
+
+    def _out_of_memory(self, pieces: list[Piece]) -> list[Progress]:
+        """End the largest piece's sequence. The others may have lost their states in the middle of
+        the pass, so they wait in front and do their work once more."""
+        largest = max(pieces, key=lambda piece: piece.count)
+        for piece in reversed(pieces):
+            if piece is not largest:
+                self._scheduler.preempt(piece.sequence)
+        error = CapacityError(
+            f"the device has no memory for a pass of {largest.count} rows of this request; ask for "
+            "less, or start with a smaller --prefill-chunk or a larger --memory-margin"
+        )
+        return [Progress(largest.sequence, (), error=error)]
 
     def _scored(self, pieces: Items[Piece], drawn: Items[Drawn], passed: Pass) -> list[Drawn]:
         """Take in log-probabilities of prompts; where that fails, the failure is what was drawn."""
-        results, first = list(drawn), 0
-        for index, piece in enumerate(pieces):
+        results, hidden = list(drawn), passed.hidden.split([piece.count for piece in pieces])
+        for index, (piece, rows) in enumerate(zip(pieces, hidden, strict=True)):
             if needs_prompt_logprobs(piece.sequence):
-                rows = passed.hidden[first : first + piece.count]
-                try:
-                    score_prompt(piece, rows, self._runner.head, self._config.text.addressable)
-                except NInferError as error:
-                    results[index] = Drawn(error=error)
-            first += piece.count
+                score = partial(
+                    score_prompt, piece, rows, self._runner.head, self._config.text.addressable
+                )
+                failure = isolated("the log-probabilities of its prompt", score)
+                if failure is not None:
+                    results[index] = Drawn(error=failure)
         return results
 
     def _commit(self, piece: Piece, drawn: Drawn) -> Progress:
@@ -267,7 +276,12 @@ class Runtime:
         self._scheduler.remove(sequence)
         self.forks.forget(sequence)
         sequence.finish = reason
-        sequence.media = None
+
+    def _forget(self, sequence: Sequence) -> None:
+        """Drop what is kept of a sequence besides pages and slot, which it has just lost."""
+        self._media.release(sequence)
+        if self.speculation:
+            self.speculation.release(sequence)
 
     def generate(
         self,
@@ -299,16 +313,6 @@ class Runtime:
         finally:
             self.cancel(sequence)
 
-    def _encoded(
-        self, length: int, media: Items[Media], runs: Items[MediaRun]
-    ) -> PromptMedia | None:
-        if not runs:
-            return None
-        # The same picture twice is encoded once.
-        distinct = {item.digest: item for item in media}
-        rows = {digest: self._runner.encode(item) for digest, item in distinct.items()}
-        return place_media(length, runs, [rows[item.digest] for item in media])
-
     def check(self) -> None:
         """Assert that every page and slot is free or held by exactly its owners."""
         running = self._scheduler.running
@@ -324,6 +328,9 @@ class Runtime:
         assert len(set(slots)) == len(slots)
         assert self.slots.free_count + len(slots) == self._runtime.state_slots
         assert all(pages_for(s.cached) <= len(s.pages) for s in running)
+        assert self._media.held <= set(running), "media of a sequence that does not run"
+        known = self.speculation.known if self.speculation else set()
+        assert known <= set(running), "speculation keeps a sequence that does not run"
 
 
 def _begin(sequence: Sequence, drawn: Drawn) -> Progress:

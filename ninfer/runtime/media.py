@@ -1,5 +1,6 @@
 """Media of a running prompt: its positions, and the rows that stand for its placeholders."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -20,19 +21,28 @@ class PromptMedia:
     embeddings: Tensor  # [M, hidden], on the device
 
 
-def place_media(length: int, runs: Items[MediaRun], encoded: Items[Tensor]) -> PromptMedia:
-    """Lay encoded media out over a prompt of `length` tokens.
+def place_media(
+    length: int,
+    runs: Items[MediaRun],
+    encoded: Mapping[int, Tensor] | Items[Tensor],
+    start: int = 0,
+) -> PromptMedia:
+    """Lay encoded media out over a prompt of `length` tokens, of which `start` are cached.
 
-    `encoded[i]` holds the rows [M_i, hidden] of media i; `runs` are in prompt order.
+    `encoded[i]` holds the rows [M_i, hidden] of media i; `runs` are in prompt order. Media that end
+    before `start` need not be there.
     """
     positions, offset = mrope_positions(length, runs)
+    ahead = [run for run in runs if run.start + run.length > start]
+    rows = [encoded[r.media][r.first_row : r.first_row + r.length] for r in ahead]
+    none = torch.zeros(0)
     return PromptMedia(
         positions=positions,
         offset=offset,
-        indices=torch.cat([torch.arange(run.start, run.start + run.length) for run in runs]),
-        embeddings=torch.cat(
-            [encoded[run.media][run.first_row : run.first_row + run.length] for run in runs]
+        indices=torch.cat(
+            [none.long(), *(torch.arange(r.start, r.start + r.length) for r in ahead)]
         ),
+        embeddings=torch.cat(rows) if rows else none,
     )
 
 

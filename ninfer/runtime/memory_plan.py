@@ -87,6 +87,7 @@ class Demand:
     decoded: bool
     prefill_chunk: int
     window: int = 1  # rows of a decode piece: the anchor and its drafts
+    matrix_bytes: int = 4  # of an entry of the recurrent matrices
     snapshot_bytes: int = 0  # of states that the prefix cache may keep on the device
 
     @property
@@ -150,7 +151,7 @@ def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MA
         )
         for name in demand.components
     }
-    slot = state_bytes(model.config, demand.activation_bytes, demand.window)
+    slot = state_bytes(model.config, demand.activation_bytes, demand.window, demand.matrix_bytes)
     fixed["state slots"] = demand.sequences * slot
     fixed["prefix snapshots"] = demand.snapshot_bytes
     fixed["workspace"] = _workspace(model.config, demand)
@@ -182,9 +183,11 @@ def _drafter_caches(config: ModelConfig, components: Iterable[str]) -> Iterable[
             yield block_cache_spec(drafter)
 
 
-def state_bytes(config: ModelConfig, activation_bytes: int, window: int) -> int:
+def state_bytes(
+    config: ModelConfig, activation_bytes: int, window: int, matrix_bytes: int = 4
+) -> int:
     """Bytes of one state slot over all layers, `window` rows that are not committed included."""
-    return cache_spec(config).state.bytes_per_slot(activation_bytes, window)
+    return cache_spec(config).state.bytes_per_slot(activation_bytes, window, matrix_bytes)
 
 
 def _workspace(config: ModelConfig, demand: Demand) -> int:

@@ -55,6 +55,9 @@ class PrefixReuse:
         if sequence.cached not in sequence.borders or sequence.generated:
             return
         snapshot = self._snapshots.save(sequence.state_slot)
+        if not snapshot.is_finite:
+            # Its own request fails soon; kept, it would fail everyone with the same beginning.
+            return
         self.cache.insert(self._key(sequence), sequence.cached, sequence.pages, snapshot)
 
     def evict(self, pages: int) -> int:

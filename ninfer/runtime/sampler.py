@@ -10,6 +10,7 @@ from ninfer import ops
 from ninfer.errors import GenerationError, NInferError
 from ninfer.request import TokenLogprob
 from ninfer.runtime.batch import Piece
+from ninfer.runtime.isolation import isolated
 from ninfer.runtime.logit_rules import biased, constrained, is_penalised, penalised
 from ninfer.runtime.logprobs import token_logprobs
 from ninfer.runtime.sequence import Sequence
@@ -46,26 +47,65 @@ def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[
     Row i of a decode piece gives the token behind its i-th row; a draft is right exactly when it is
     that token, and the first wrong one ends the piece. Only ids below `addressable` are drawn.
     """
-    rows = [piece.logits for piece in pieces]
+    parts = logits.split([piece.logits for piece in pieces])
+    every = _draw_together(pieces, logits, addressable)
+    return [
+        _draw_piece(piece, rows, addressable, known)
+        for piece, rows, known in zip(pieces, parts, every, strict=True)
+    ]
+
+
+def _draw_together(
+    pieces: Items[Piece], logits: Tensor, addressable: int
+) -> list[list[int] | None]:
+    """The draws of each piece's rows by one call for all that need no history; None: draw alone."""
     free = [not needs_history(piece.sequence) for piece in pieces]
-    settings = [(piece.sequence, index) for piece in pieces for index in range(piece.logits)]
-    ready = biased([sequence.sampling for sequence, _ in settings], logits)
-    every = _draw_rows(settings, ready, addressable) if settings else []
-    drawn: list[Drawn] = []
-    first = 0
-    for piece, count, is_free in zip(pieces, rows, free, strict=True):
-        part = slice(first, first + count)
-        first += count
-        try:
-            if is_free:
-                found = _accept(piece, every[part])
-            else:
-                found = _draw_with_history(piece, ready[part], addressable)
-        except NInferError as error:
-            # A constraint without a way on ends its own sequence only.
-            found = Drawn(error=error)
-        drawn.append(_with_logprobs(piece.sequence, found, logits[part], addressable))
-    return drawn
+    settings = [setting for piece in pieces for setting in _settings(piece)]
+    if not settings or not any(free):
+        return [None for _ in pieces]
+    tokens = isolated("a draw", lambda: _draw_free(settings, logits, addressable))
+    if isinstance(tokens, NInferError):
+        # One of them is to blame. A row's draw depends on that row alone, so each can go by itself.
+        return [None for _ in pieces]
+    left = iter(tokens)
+    groups = [[next(left) for _ in range(piece.logits)] for piece in pieces]
+    return [group if is_free else None for group, is_free in zip(groups, free, strict=True)]
+
+
+def _draw_piece(piece: Piece, logits: Tensor, addressable: int, known: list[int] | None) -> Drawn:
+    """What one piece gives; whatever goes wrong with it ends its own sequence only."""
+
+    def draw() -> Drawn:
+        found = _drawn_of(piece, logits, addressable, known)
+        return _with_logprobs(piece.sequence, found, logits, addressable)
+
+    drawn = isolated("the draw of its next token", draw)
+    return Drawn(error=drawn) if isinstance(drawn, NInferError) else drawn
+
+
+def _drawn_of(piece: Piece, logits: Tensor, addressable: int, known: list[int] | None) -> Drawn:
+    if known is not None:
+        return _accept(piece, known)
+    settings = _settings(piece)
+    if needs_history(piece.sequence):
+        return _draw_with_history(piece, _biased(settings, logits), addressable)
+    return _accept(piece, _draw_free(settings, logits, addressable) if settings else [])
+
+
+def _settings(piece: Piece) -> list[tuple[Sequence, int]]:
+    """Whose row each wanted row of a piece is, and how many tokens ahead."""
+    return [(piece.sequence, index) for index in range(piece.logits)]
+
+
+def _biased(settings: Items[tuple[Sequence, int]], logits: Tensor) -> Tensor:
+    return biased([sequence.sampling for sequence, _ in settings], logits)
+
+
+def _draw_free(
+    settings: Items[tuple[Sequence, int]], logits: Tensor, addressable: int
+) -> list[int]:
+    """One token for each row, none of which needs history; -1 where the logits are not finite."""
+    return _draw_rows(settings, _biased(settings, logits), addressable)
 
 
 def _with_logprobs(sequence: Sequence, drawn: Drawn, logits: Tensor, addressable: int) -> Drawn:

@@ -92,12 +92,15 @@ class Scheduler:
     def plan(self) -> list[Piece]:
         """Pieces of the next pass: every decoding sequence, and one chunk of the oldest other.
 
-        So a long prompt never holds the others back for more than one chunk.
+        So a long prompt never holds the others back for more than one chunk. Sequences whose media
+        are not encoded yet take no part.
         """
         pieces: list[Piece] = []
         chunked = False
         for sequence in list(self.running):
-            if sequence.status is not Status.RUNNING or (chunked and not sequence.decodes):
+            if sequence.status is not Status.RUNNING or not sequence.is_encoded:
+                continue
+            if chunked and not sequence.decodes:
                 continue
             piece = self._piece(sequence)
             if self._grow(sequence, sequence.cached + piece.count):

@@ -1,11 +1,14 @@
 """Sequence: what the runtime knows of one request, from its arrival to its last token."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ninfer.errors import NInferError
 from ninfer.request import (
     FinishReason,
+    Media,
+    MediaRun,
     SamplingParams,
     TokenConstraint,
     TokenForcer,
@@ -55,6 +58,10 @@ class Sequence:
     prompt_top: int | None = None  # the same for the prompt
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=lambda: [None])
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
+    pictures: tuple[Media, ...] = ()  # media as they came; `media` has them encoded
+    runs: tuple[MediaRun, ...] = ()  # which tokens stand for which rows of them
+    arrived: float = 0.0  # time of the runtime's clock
+    expires: float = math.inf  # when the request's own deadline ends it
     match: PrefixMatch | None = None  # what the prefix cache had at admission
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
     leader: "Sequence | None" = None  # whose prompt, the same as its own, it waits for
@@ -69,6 +76,11 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens that may still be produced."""
         return self.max_tokens - self.generated
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether all media that its prefill needs are there."""
+        return self.media is not None or not self.runs
 
     @property
     def decodes(self) -> bool:

@@ -18,6 +18,11 @@ class Snapshot:
 
     tensors: tuple[Tensor, ...]
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether it holds neither NaN nor infinity; waits for the device."""
+        return all(bool(torch.isfinite(tensor).all()) for tensor in self.tensors)
+
 
 class StateSnapshots:
     """Takes and restores snapshots of the committed state of `caches`.

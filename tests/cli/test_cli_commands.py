@@ -123,7 +123,10 @@ def test_log_level(capsys: pytest.CaptureFixture[str], dense: Path) -> None:
             ["run", "a.ninfer", "--prompt", "x", "--spec", "mtp", "--draft-tokens", "6"],
             "--draft-tokens 6: --spec mtp takes 1..5",
         ),
-        (["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "fp8"], "--kv-dtype fp8: not avail"),
+        (
+            ["run", "a.ninfer", "--prompt", "x", "--kv-dtype", "nvfp4"],
+            "--kv-dtype nvfp4: not",
+        ),
         (
             ["run", "a.ninfer", "--prompt", "x", "--thinking-budget", "-5"],
             "--thinking-budget -5: must not be negative",

@@ -84,7 +84,7 @@ def test_what_this_version_cannot_run_yet_can_be_planned(
     ("arguments", "message"),
     [
         (["--device-memory", "lots"], "--device-memory 'lots': must be a size such as 24GiB"),
-        (["--device-memory", "24GiB", "--kv-dtype", "fp8"], "--kv-dtype fp8: not available"),
+        (["--device-memory", "24GiB", "--kv-dtype", "nvfp4"], "--kv-dtype nvfp4: not available"),
         (["--device-memory", "24GiB", "--spec", "dflash2"], "--spec dflash2: the drafters"),
         (["--device-memory", "24GiB", "--max-context", "0"], "--max-context 0: must be positive"),
         (["--max-concurrency", "65"], "--max-concurrency 65: must be 1..64"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from ninfer.artifact import open_artifact
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
@@ -17,6 +18,7 @@ from ninfer.errors import (
     InventoryError,
     PayloadError,
     PromptError,
+    QueueTimeoutError,
     UsageError,
 )
 from ninfer.request import (
@@ -201,9 +203,18 @@ def test_packed_and_decoded_weights_give_the_same_text(micro_artifacts: dict[str
     assert results["packed"] == results["decoded"]
 
 
-def test_bfloat16_activations_run(micro_artifacts: dict[str, Path]) -> None:
-    loaded = Engine.load(options_for(micro_artifacts["moe"], activations="bf16", kv_dtype="int8"))
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8"])
+@pytest.mark.parametrize("state_dtype", ["fp32", "bf16"])
+def test_narrow_numbers_run(
+    micro_artifacts: dict[str, Path], kv_dtype: str, state_dtype: str
+) -> None:
+    narrow = options_for(
+        micro_artifacts["moe"], activations="bf16", kv_dtype=kv_dtype, state_dtype=state_dtype
+    )
+    loaded = Engine.load(narrow)
     assert len(run(loaded, ask(loaded, "Hi"), GREEDY)[2].token_ids) == 24
+    (delta, *_) = (state.delta for state in loaded._runtime._runner.caches.gdn.values())
+    assert delta.matrix.dtype is (torch.bfloat16 if state_dtype == "bf16" else torch.float32)
 
 
 def test_an_override_template_is_used(micro_artifacts: dict[str, Path], tmp_path: Path) -> None:
@@ -329,3 +340,22 @@ def test_the_configuration_must_be_json(micro_artifacts: dict[str, Path], tmp_pa
     )
     with pytest.raises(ConfigError, match=r"model/config\.json: not JSON"):
         Engine.load(options_for(path))
+
+
+def test_a_deadline_that_has_passed_gives_an_empty_answer(engine: Engine) -> None:
+    """The time of arrival counts, so that slow preparation is part of it."""
+    late = engine.generate(
+        ask(engine, "hi"), replace(GREEDY, deadline_ms=50), arrived=time.monotonic() - 1
+    )
+    (result,) = late
+    assert isinstance(result, GenerationResult)
+    assert (result.finish_reason, result.token_ids) == (FinishReason.DEADLINE, ())
+    engine.check()
+    assert not engine.has_work
+
+
+def test_who_gets_no_place_in_time_gets_an_error(engine: Engine) -> None:
+    waits = engine.generate(ask(engine, "hi"), GREEDY, arrived=time.monotonic() - 31)
+    with pytest.raises(QueueTimeoutError, match=r"within 30000 ms .* --pending-timeout-ms"):
+        next(waits)
+    assert not engine.has_work

@@ -49,6 +49,8 @@ def test_the_defaults_pass() -> None:
         ({"device": "9" * 5000}, "--device 9"),
         ({"weights": "all"}, "--weights all: must be one of"),
         ({"activations": "fp8"}, "--activations fp8: must be one of"),
+        ({"pending_timeout_ms": 0}, "--pending-timeout-ms 0: must be positive"),
+        ({"step_timeout_s": -1}, "--step-timeout-s -1: must not be negative"),
     ],
 )
 def test_a_bad_engine_value_is_named(change: dict[str, Any], message: str) -> None:
@@ -59,7 +61,6 @@ def test_a_bad_engine_value_is_named(change: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kv_dtype": "fp8"}, "--kv-dtype fp8: not available"),
         ({"kv_dtype": "nvfp4"}, "--kv-dtype nvfp4: not available"),
         ({"kv_dtype": "k8v4"}, "--kv-dtype k8v4: not available"),
     ],
@@ -101,6 +102,7 @@ def test_an_engine_option_of_later_versions_is_refused_by_name(
         ({"json": True, "json_schema": Path("s")}, "--json and --json-schema contradict"),
         ({"stop": ("",)}, "need a text that is not empty"),
         ({"reasoning_effort": "huge"}, "--reasoning-effort huge: must be one of"),
+        ({"deadline_ms": 0}, "--deadline-ms 0: must be positive"),
     ],
 )
 def test_a_bad_generation_value_is_named(change: dict[str, Any], message: str) -> None:

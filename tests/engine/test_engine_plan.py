@@ -187,7 +187,7 @@ def test_decoded_weights_only_where_nothing_gives_way_for_them(dense: ModelSizes
     [
         ({"max_context": 262_145}, UsageError, "262145: the model's limit is 262144"),
         ({"max_context": 100, "kv_capacity": 129}, UsageError, "--kv-capacity 129: .* 128 tokens"),
-        ({"kv_dtype": "fp8"}, UnsupportedError, "--kv-dtype fp8: not available"),
+        ({"kv_dtype": "nvfp4"}, UnsupportedError, "--kv-dtype nvfp4: not available"),
         ({"spec": "dflash"}, UsageError, "--spec dflash: .* are: mtp"),
     ],
 )

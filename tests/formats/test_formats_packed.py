@@ -297,6 +297,38 @@ def test_kv_extremes():
         kv.encode("int4", torch.zeros(64))
 
 
+@pytest.mark.parametrize("dim", [16, 64, 100, 256, 320])
+def test_kv_fp8_rows(dim):
+    rows = torch.randn(5, 3, dim)
+    words, scales = kv.encode("fp8", rows)
+    entry = kv.kv_format("fp8")
+    assert (words.dtype, words.shape) == (torch.uint8, rows.shape) and words.is_contiguous()
+    assert scales.shape == (5, 3, -(-dim // 256))
+    found = kv.decode("fp8", words, scales)
+    # Half a step of three mantissa bits, or of the least code, and the rounding of the scale.
+    least = rows.abs().amax(-1, keepdim=True) / 448 * 2.0**-10 * 1.01
+    assert bool(((found - rows).abs() <= rows.abs() * (2.0**-4 + 2.0**-11) + least).all())
+    stored = words.nbytes + scales.nbytes
+    assert entry.bytes_per_token(3, dim) * 5 == 2 * stored
+    one, one_scale = kv.encode("fp8", rows[2])
+    assert torch.equal(one, words[2]) and torch.equal(one_scale, scales[2])
+
+
+def test_kv_fp8_extremes():
+    for tiny in (0.0, 1e-12):
+        words, scales = kv.encode("fp8", torch.full((256,), tiny))
+        assert scales.tolist() == [2.0**-24]
+        assert kv.decode("fp8", words, scales).eq(0).all()
+    words, scales = kv.encode("fp8", torch.full((256,), -1e9))
+    assert kv.decode("fp8", words, scales).tolist() == [-448 * 65504.0] * 256
+    for value in (math.nan, math.inf, -math.inf):
+        rows = torch.ones(2, 256)
+        rows[1, 70] = value
+        found = kv.decode("fp8", *kv.encode("fp8", rows))
+        assert not found[1, 70].isfinite()
+        assert (found[0] - 1).abs().max() < 1e-3
+
+
 def test_table():
     bits = {name: FORMATS[name].bits_per_weight for name in GROUPED}
     assert list(bits.values()) == [4.25, 5.25, 6.25, 8.5]

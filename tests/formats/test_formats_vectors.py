@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -138,6 +139,24 @@ def test_kv_int8_vector():
     first = [-100, -36, 27, 91, -109, -45, 18, 82, -118, -54, 9, 73, -127, -64, 0, 64]
     assert words[:16].tolist() == first
     assert torch.equal(kv.decode("int8", words, scales), words.float() * scales.float())
+
+
+def test_kv_fp8_vector():
+    """The row of the int8 vector, by exact rational arithmetic over all codes."""
+    values = torch.tensor([(((7 * i + 3) % 29) - 14) / 8 for i in range(64)]).bfloat16()
+    words, scales = kv.encode("fp8", values)
+    assert words16(scales) == [0x1C00]
+    codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().tolist()
+    inverse = Fraction(1, 1) / Fraction(0.00390625)
+    for value, word in zip(values.tolist(), words.tolist(), strict=True):
+        target = Fraction(value) * inverse
+        errors = {c: abs(Fraction(v) - target) for c, v in enumerate(codes) if v == v}
+        best = min(errors.values())
+        near = [c for c, error in errors.items() if error == best]
+        assert word in near and (len(near) == 1 or value == 0 or word % 2 == 0), value
+    assert words[:8].tolist() == [0xFB, 0xF0, 0x6C, 0x7A, 0xFC, 0xF2, 0x68, 0x79]
+    decoded = kv.decode("fp8", words, scales)
+    assert torch.equal(decoded, words.view(torch.float8_e4m3fn).float() * scales.float())
 
 
 HARD = {

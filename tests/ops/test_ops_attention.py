@@ -57,7 +57,7 @@ def loops(q: Tensor, cache: PagedKV, rows: RaggedRows, scale: float) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8"])
 def test_loops(form: str):
     q, cache, rows = scene([3, 0, 1, 6], [5, 2, 7, 0], (6, 2), 8, form, 4)
     got = paged_attention(q, cache, rows, scale=0.4)
@@ -140,3 +140,26 @@ def test_page_outside_the_cache_is_an_error(page: int):
     rows.page_table[0, 1] = page
     with pytest.raises((IndexError, RuntimeError), match="out of range"):
         paged_attention(q, cache, rows, scale=0.25)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", [0, 1, 5])
+def test_what_stands_behind_a_row_cannot_spoil_it(bad: float, where: int) -> None:
+    """A draft whose key or value is not finite fails itself and those behind it, no other."""
+    inputs = Inputs(torch.float32, torch.device("cpu"), 3)
+    rows = inputs.ragged([6, 6], [70, 3])
+    cache = inputs.cache("fp32", 5, 2, 64)
+    q = inputs.normal(12, 4, 64)
+    want = paged_attention(q, cache, rows, scale=0.125)
+    position = 70 + where
+    page = int(rows.page_table[0, position // 64])
+    for words in (cache.keys, cache.values):
+        spoiled = words.clone()
+        words[page, position % 64, 1, 7] = bad
+        got = paged_attention(q, cache, rows, scale=0.125)
+        words.copy_(spoiled)
+        clean = [row for row in range(12) if not where <= row < 6]
+        assert torch.equal(got[clean], want[clean])
+        # An infinite key can still weigh zero.
+        spoils = math.isnan(bad) or words is cache.values
+        assert not spoils or not bool(torch.isfinite(got[where:6]).flatten(1).all(1).any())

@@ -1,14 +1,14 @@
 """A row's bits depend on that row alone: any count, any neighbours, any cut on the chunk grid."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from ninfer import ops
-from ninfer.formats import quantise
+from ninfer.formats import kv, quantise
 from ninfer.ops import exact
 from ninfer.ops.conv.cases import CASES as CONV_CASES
 from ninfer.ops.gdn import reference as gdn_reference
@@ -109,16 +109,16 @@ def test_mixture_of_experts(experts: int) -> None:
 
 def cache_of(form: str, heads: int, dim: int, length: int) -> PagedKV:
     pages = -(-length // 64)
-    groups = (pages, 64, heads, -(-dim // 64))
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[form]
-    scales = [torch.zeros(groups, dtype=torch.float16) if form == "int8" else None for _ in "kv"]
+    groups = (pages, 64, heads, kv.kv_format(form).scale_groups(dim))
+    dtype = kv.word_dtype(form)
+    scales = [torch.zeros(groups, dtype=torch.float16) if groups[3] else None for _ in "kv"]
     words = [torch.zeros((pages, 64, heads, dim), dtype=dtype) for _ in "kv"]
     cache = PagedKV(form, *words, *scales)
     ops.write_kv(noise(length, heads, dim), noise(length, heads, dim), cache, torch.arange(length))
     return cache
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8"])
 @pytest.mark.parametrize(("query_heads", "kv_heads"), [(1, 1), (4, 2), (6, 1), (8, 1), (4, 4)])
 def test_attention(query_heads: int, kv_heads: int, form: str) -> None:
     """Also across the border of a split, and for a cache that goes on behind the row."""
@@ -151,9 +151,11 @@ def rows_of(stop: int, count: int, *, held: bool = False) -> RaggedRows:
     )
 
 
-def empty_delta(heads: tuple[int, int], window: int = 0) -> DeltaState:
+def empty_delta(
+    heads: tuple[int, int], window: int = 0, kept: torch.dtype = torch.float32
+) -> DeltaState:
     return DeltaState(
-        torch.zeros(2, heads[1], 32, 32),
+        torch.zeros(2, heads[1], 32, 32, dtype=kept),
         torch.zeros(2, window, heads[0], 32),
         torch.zeros(2, window, heads[1], 32),
         torch.zeros(2, window, heads[1]),
@@ -173,8 +175,13 @@ def delta_inputs(count: int, heads: tuple[int, int]) -> list[Tensor]:
     return [q, k, noise(count, heads[1], 32), g, beta]
 
 
-def delta_rule(cuts: list[int], inputs: list[Tensor], heads: tuple[int, int]) -> list[Tensor]:
-    state = empty_delta(heads)
+def delta_rule(
+    cuts: list[int],
+    inputs: list[Tensor],
+    heads: tuple[int, int],
+    kept: torch.dtype = torch.float32,
+) -> list[Tensor]:
+    state = empty_delta(heads, kept=kept)
     outputs, start = [], 0
     for stop in cuts:
         part = [value[start:stop].clone() for value in inputs]
@@ -183,11 +190,15 @@ def delta_rule(cuts: list[int], inputs: list[Tensor], heads: tuple[int, int]) ->
     return [torch.cat(outputs), state.matrix[1]]
 
 
+STATES = pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+
+
+@STATES
 @pytest.mark.parametrize("heads", [(1, 1), (1, 3), (2, 4)])
-def test_delta_rule_cut_on_the_grid(heads: tuple[int, int]) -> None:
+def test_delta_rule_cut_on_the_grid(heads: tuple[int, int], kept: torch.dtype) -> None:
     count = 300
     inputs = delta_inputs(count, heads)
-    whole = delta_rule([count], inputs, heads)
+    whole = delta_rule([count], inputs, heads, kept)
     for cuts in (
         [128, 300],
         [64, 192, 256, 300],
@@ -195,18 +206,19 @@ def test_delta_rule_cut_on_the_grid(heads: tuple[int, int]) -> None:
         [256, 257, 260, 300],
         [128, 256, 300],
     ):
-        for got, want in zip(delta_rule(cuts, inputs, heads), whole, strict=True):
+        for got, want in zip(delta_rule(cuts, inputs, heads, kept), whole, strict=True):
             assert torch.equal(got, want), cuts
 
 
+@STATES
 @pytest.mark.parametrize("cuts", [[1], [3, 4], [10, 50, 70], [63, 64]])
-def test_delta_rule_row_by_row_after_the_grid(cuts: list[int]) -> None:
+def test_delta_rule_row_by_row_after_the_grid(cuts: list[int], kept: torch.dtype) -> None:
     """Rows behind the last whole chunk go one by one, however many come in a call."""
     tail = 40
     inputs = delta_inputs(64 + tail, (1, 2))
-    whole = delta_rule([64, 64 + tail], inputs, (1, 2))
+    whole = delta_rule([64, 64 + tail], inputs, (1, 2), kept)
     ends = [64, *(64 + cut for cut in cuts if cut < tail), 64 + tail]
-    for got, want in zip(delta_rule(ends, inputs, (1, 2)), whole, strict=True):
+    for got, want in zip(delta_rule(ends, inputs, (1, 2), kept), whole, strict=True):
         assert torch.equal(got, want)
 
 
@@ -253,11 +265,12 @@ WINDOW, BEHIND = 6, 64
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("heads", [(1, 1), (2, 6)])
-def test_delta_rule_in_windows(heads: tuple[int, int], seed: int) -> None:
+@STATES
+def test_delta_rule_in_windows(heads: tuple[int, int], seed: int, kept: torch.dtype) -> None:
     """Whatever is held, accepted or rejected: the bits of committing row by row."""
     inputs = delta_inputs(40, heads)
     inputs[3][7] = -60.0
-    plain, windowed = empty_delta(heads), empty_delta(heads, WINDOW)
+    plain, windowed = (empty_delta(heads, rows, kept) for rows in (0, WINDOW))
     one_by_one = [
         ops.gated_delta_rule(*(x[t : t + 1] for x in inputs), plain, rows_of(BEHIND + t + 1, 1))
         for t in range(40)
@@ -290,16 +303,20 @@ def test_convolution_in_windows(channels: int, seed: int) -> None:
 MIXED = {"causal_conv_silu": CONV_CASES, "gated_delta_rule": GDN_CASES}
 
 
+@STATES
 @pytest.mark.parametrize("side_by_side", [1, 2, 100])
 @pytest.mark.parametrize("op", MIXED)
 def test_recurrent_sequences_in_company(
-    op: str, side_by_side: int, monkeypatch: pytest.MonkeyPatch
+    op: str, side_by_side: int, kept: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held, pending and prefilled sequences in one call: outputs and states as alone."""
     case = next(case for case in MIXED[op] if case.id == f"{op}-held_and_not")
     bytes_of_one = 6 * 16 * 32 * 4
     monkeypatch.setattr(gdn_reference, "_GROUP_BYTES", side_by_side * bytes_of_one)
     together, alone = (case.make(torch.float32).arguments for _ in range(2))
+    if op == "gated_delta_rule":
+        for call in (together, alone):
+            call["state"] = replace(call["state"], matrix=call["state"].matrix.to(kept))
     out = case.op(**together)
     rows = alone["rows"]
     for b, (start, stop) in enumerate(rows.spans()):

@@ -131,19 +131,41 @@ def test_int8_takes_a_byte_and_a_scale_for_64_words() -> None:
     assert ratio == (256 + 4 * 2) / 512
 
 
+def test_fp8_takes_a_byte_a_word_and_a_scale_a_row() -> None:
+    ratio = page_bytes(DENSE_27B, demand(kv_format="fp8")) / page_bytes(DENSE_27B, demand())
+    assert ratio == (256 + 2) / 512
+
+
+def test_16_bit_states_halve_the_matrices() -> None:
+    text = DENSE_27B.text
+    heads, width = text.gdn.value_heads, text.gdn.value_dim * text.gdn.key_dim
+    saved = state_bytes(DENSE_27B, 2, 4) - state_bytes(DENSE_27B, 2, 4, 2)
+    assert saved == len(text.gdn_layers) * heads * width * 2
+    slots = [
+        plan_memory(DENSE, demand(matrix_bytes=size), 64 * GIB).parts["state slots"]
+        for size in (4, 2)
+    ]
+    assert slots[1] < 0.55 * slots[0]
+
+
 def test_an_unknown_kv_format_is_refused() -> None:
     with pytest.raises(FormatError, match="unknown KV cache format 'fp3'"):
         plan_memory(DENSE, demand(kv_format="fp3"), GIB)
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp32"])
+@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8", "fp32"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_plan_counts_what_the_caches_allocate(kv_format: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("state", [torch.bfloat16, torch.float32])
+def test_the_plan_counts_what_the_caches_allocate(
+    kv_format: str, dtype: torch.dtype, state: torch.dtype
+) -> None:
     text = replace(DENSE_27B.text, layers=8)
     config = replace(DENSE_27B, text=text)
-    runtime = RuntimeConfig(torch.device("cpu"), dtype, kv_format, 192, 3, 2, 128, window=4)
+    runtime = RuntimeConfig(
+        torch.device("cpu"), dtype, kv_format, 192, 3, 2, 128, window=4, state_dtype=state
+    )
     caches = allocate_caches(config, runtime)
-    slot = state_bytes(config, dtype.itemsize, runtime.window)
+    slot = state_bytes(config, dtype.itemsize, runtime.window, state.itemsize)
     wanted = demand(kv_format=kv_format, activation_bytes=dtype.itemsize)
     assert tensor_bytes(caches.attention) == page_bytes(config, wanted) * runtime.pages
     assert tensor_bytes(caches.gdn) == slot * runtime.state_slots

@@ -54,7 +54,7 @@ def pass_peak(weights: RandomWeights, sizes: PassSizes, dtype: torch.dtype, form
 
 
 @pytest.mark.parametrize("like", MODELS)
-@pytest.mark.parametrize("form", ["bf16", "int8"])
+@pytest.mark.parametrize("form", ["bf16", "int8", "fp8"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     ("rows", "logit_rows", "context"), [(128, 1, 128), (64, 1, 16_384), (320, 320, 320)]

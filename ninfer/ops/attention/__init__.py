@@ -17,7 +17,8 @@ def paged_attention(q: Tensor, cache: PagedKV, rows: RaggedRows, *, scale: float
 
     Row i of the n rows of a sequence sits at position p = kv_length - n + i and sees keys 0..p of
     that sequence, its own included: they must be in the cache already. Query head h reads KV head
-    h // (Hq / Hkv). Scores and softmax are float32.
+    h // (Hq / Hkv). Scores and softmax are float32. Later keys and values have no effect on a row,
+    not even when they are NaN or infinite, unless one at its own position or before it is.
     Shapes: q [T, Hq, D], cache pages [.., .., Hkv, D] -> [T, Hq, D] in the type of q.
     Domain: kv_length >= n for each sequence, and its pages are in the table.
     Raises ValueError for shapes that disagree and when Hkv does not divide Hq.

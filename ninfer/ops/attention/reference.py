@@ -28,15 +28,27 @@ def paged_attention(q: Tensor, cache: PagedKV, rows: RaggedRows, *, scale: float
             continue
         length = lengths[sequence]
         pages = rows.page_table[sequence, : -(-length // cache.page_size)]
-        keys, values = read_pages(cache, pages, length)
-        out[start:stop] = _attend(
-            q[start:stop].to(dtype),
-            _splits(keys.to(dtype)),
-            _splits(values.to(dtype)),
-            length,
-            scale,
-        )
+        keys, values = (x.to(dtype) for x in read_pages(cache, pages, length))
+        first = length - (stop - start)
+        for count in _pieces(keys[first:], values[first:]):
+            seen, part = first + count, slice(start, start + count)
+            out[part] = _attend(
+                q[part].to(dtype), _splits(keys[:seen]), _splits(values[:seen]), seen, scale
+            )
+            start, first = part.stop, seen
     return out
+
+
+def _pieces(keys: Tensor, values: Tensor) -> list[int]:
+    """Lengths in which new rows [n, H, D] are taken so that none meets NaN or infinity behind it.
+
+    A weight of zero times such a value is NaN: a wrong draft must not spoil the row before it. Rows
+    from the first bad one on see it anyway.
+    """
+    count = keys.shape[0]
+    good = (torch.isfinite(keys) & torch.isfinite(values)).flatten(1).all(1)
+    whole = int(good.to(torch.int64).cumprod(0).sum()) if count > 1 else 0
+    return [count] if whole in (0, count) else [whole, count - whole]
 
 
 def _splits(rows: Tensor) -> Tensor:

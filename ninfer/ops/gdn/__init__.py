@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from ninfer.ops import checks
@@ -41,11 +42,13 @@ def gated_delta_rule(
     and beta of the new ones from row 0 on. `pending` itself is only read.
     New rows that fill a chunk of 64, counted from the start of their sequence, are computed
     together, all others and every row of a window one by one, so that neither a cut on the grid
-    nor holding changes a bit; the algebra is the same.
+    nor holding changes a bit; the algebra is the same. A bfloat16 matrix is computed with in
+    float32 and rounded behind each chunk and behind each single row, whose output reads it before.
     Shapes: q, k [T, Hk, Dk], v [T, Hv, Dv] of one type, g <= 0 and beta [T, Hv] float32; state:
-    matrix [S, Hv, Dv, Dk] float32, windows [S, H, ...] of k, v, g and beta -> [T, Hv, Dv] in the
-    type of q. Everything is float64 for float64 q. Raises ValueError for shapes or types that
-    disagree, when Hk does not divide Hv, for H > 63, and for held sequences of more than H rows.
+    matrix [S, Hv, Dv, Dk] float32 or bfloat16, windows [S, H, ...] of k, v, g and beta
+    -> [T, Hv, Dv] in the type of q. Everything is float64 for float64 q. Raises ValueError for
+    shapes or types that disagree, when Hk does not divide Hv, for H > 63, and for held sequences of
+    more than H rows.
     """
     op = "gated_delta_rule"
     checks.activation(op, "q", q, 3)
@@ -66,8 +69,10 @@ def gated_delta_rule(
 
 
 def _check_state(op: str, state: DeltaState, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> None:
-    if state.matrix.dtype is not wide(k):
-        raise checks.wrong(op, "state.matrix", state.matrix.dtype, str(wide(k)))
+    dtype = wide(k)
+    narrow = state.matrix.dtype is torch.bfloat16 and dtype is torch.float32
+    if state.matrix.dtype is not dtype and not narrow:
+        raise checks.wrong(op, "state.matrix", state.matrix.dtype, str(dtype))
     checks.state(op, "state.matrix", state.matrix, (*v.shape[1:], k.shape[2]), v)
     windows = (
         ("state.keys", state.keys, k),

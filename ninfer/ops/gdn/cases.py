@@ -1,5 +1,6 @@
 """Input cases of Gated DeltaNet."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -78,6 +79,15 @@ def _windowed(
     return Call(arguments, changed=("state",))
 
 
+def _narrow(inputs: Inputs) -> Call:
+    """One row each with a 16-bit matrix; more rows would read what an oracle does not round."""
+    call = _rule((1, 1, 1), (2, 4), (32, 16), 0.5, inputs)
+    state = call.arguments["state"]
+    if state.matrix.dtype is torch.float32:
+        state = replace(state, matrix=state.matrix.to(torch.bfloat16))
+    return Call(call.arguments | {"state": state}, changed=("state",))
+
+
 MIXED: Final = (
     (3, 2, True),
     (5, 0, True),
@@ -93,6 +103,7 @@ CASES: Final = (
     Case(gdn_gating, "beyond_softplus_threshold", partial(_gating, 7, 4, 30.0)),
     Case(gdn_gating, "no_rows", partial(_gating, 0, 4, 1.0)),
     Case(gated_delta_rule, "decode_real_heads", partial(_rule, (1, 1), (16, 48), (128, 128), 1.0)),
+    Case(gated_delta_rule, "decode_bf16_state", _narrow),
     Case(gated_delta_rule, "chunk_minus_1", partial(_rule, (63,), (2, 4), (16, 8), 1.0)),
     Case(gated_delta_rule, "chunk", partial(_rule, (64,), (2, 4), (16, 8), 1.0)),
     Case(gated_delta_rule, "chunk_plus_1", partial(_rule, (65,), (2, 4), (16, 8), 1.0)),

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from ninfer.ops.exact import pointwise
-from ninfer.ops.gdn.steps import Walk, recurrent, spread, walked, written
+from ninfer.ops.gdn.steps import Walk, recurrent, round_to, spread, walked, written
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import DeltaState, RaggedRows
 from ninfer.ops.windows import Span, joined, spans
 
 CHUNK: Final = 64
-_Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+_Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, torch.dtype], Tensor]
 # Chunks whose inner products are held at once.
 _CHUNK_GROUP: Final = 8
 # Matrices of sequences that are worked on side by side: many small ones, or few large ones, which
@@ -34,7 +34,7 @@ def gated_delta_rule(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: DeltaState, rows: RaggedRows
 ) -> Tensor:
     """See the contract."""
-    out = v.new_empty(v.shape)
+    out, kept = v.new_empty(v.shape), state.matrix.dtype
     here = list(spans("gated_delta_rule", rows, state.pending, state.window))
     for group in _groups([span for span in here if span.kept], state.matrix):
         _settle(group, state)
@@ -44,14 +44,16 @@ def gated_delta_rule(
         if span.held or all(form is recurrent for form, _, _ in pieces):
             short.append(span)
             continue
+        (matrix,) = matrices = _matrices([span], state)
         for form, begin, end in pieces:
-            part, matrix = slice(begin, end), state.matrix[span.slot]
-            out[part] = form(q[part], k[part], v[part], g[part], beta[part], matrix)
+            part = slice(begin, end)
+            out[part] = form(q[part], k[part], v[part], g[part], beta[part], matrix, kept)
+        _commit([span], matrices, state)
     for group in _groups(short, state.matrix):
         walk = Walk.over([(span.start, span.stop - span.start) for span in group], q.device)
         q_, k_, v_, g_, beta_ = (x[walk.rows] for x in (q, k, v, g, beta))
         matrices = _matrices(group, state)
-        out[walk.rows] = walked(q_, k_, v_, g_, beta_, matrices, walk.active).to(out.dtype)
+        out[walk.rows] = walked(q_, k_, v_, g_, beta_, matrices, walk.active, kept).to(out.dtype)
         _commit(group, matrices, state)
         _hold([span for span in group if span.held], (k, v, g, beta), state)
     return out
@@ -59,7 +61,7 @@ def gated_delta_rule(
 
 def _groups(here: list[Span], matrix: Tensor) -> Iterator[list[Span]]:
     """Sequences to work on side by side, most new rows first; a row has the same bits alone."""
-    size = max(1, _GROUP_BYTES // (matrix[0].numel() * matrix.element_size()))
+    size = max(1, _GROUP_BYTES // (matrix[0].numel() * wide(matrix).itemsize))
     ordered = sorted(here, key=lambda span: span.start - span.stop)
     return (ordered[first : first + size] for first in range(0, len(ordered), size))
 
@@ -72,23 +74,28 @@ def _settle(group: list[Span], state: DeltaState) -> None:
     k, v, g, beta = (part.flatten(0, 1)[walk.rows] for part in _windows(state))
     committed = [replace(span, held=False) for span in group]
     matrices = _matrices(committed, state)
-    for _ in written(k, v, g, beta, matrices, walk.active):
+    for _ in written(k, v, g, beta, matrices, walk.active, state.matrix.dtype):
         pass
     _commit(committed, matrices, state)
 
 
 def _matrices(group: list[Span], state: DeltaState) -> Tensor:
-    """Matrices [G, Hv, Dv, Dk] to work on: the committed one itself of a single sequence."""
+    """Matrices [G, Hv, Dv, Dk] to work on, in the type to compute in.
+
+    Those of a single sequence are the committed ones themselves, if their type allows it.
+    """
+    dtype = wide(state.matrix)
     if len(group) == 1:
         matrices = state.matrix[group[0].slot].unsqueeze(0)
-        return matrices.clone() if group[0].held else matrices
-    return state.matrix[[span.slot for span in group]]
+        return matrices.to(dtype, copy=group[0].held)
+    return state.matrix[[span.slot for span in group]].to(dtype)
 
 
 def _commit(group: list[Span], matrices: Tensor, state: DeltaState) -> None:
     final = [index for index, span in enumerate(group) if not span.held]
-    if final and len(group) > 1:
-        state.matrix[[group[index].slot for index in final]] = matrices[final]
+    if final and (len(group) > 1 or matrices.dtype is not state.matrix.dtype):
+        slots = [group[index].slot for index in final]
+        state.matrix[slots] = matrices[final].to(state.matrix.dtype)
 
 
 def _hold(group: list[Span], rows: tuple[Tensor, ...], state: DeltaState) -> None:
@@ -119,7 +126,15 @@ def _grid(start: int, stop: int, position: int) -> Iterator[tuple[_Form, int, in
     return (piece for piece in pieces if piece[1] < piece[2])
 
 
-def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor) -> Tensor:
+def chunked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    matrix: Tensor,
+    kept: torch.dtype | None = None,
+) -> Tensor:
     """The same rows and effect as `recurrent`, for n a multiple of 64, as matrix products.
 
     Within a chunk, with G the running sum of g, L[t, s] = exp(G_t - G_s) for s <= t, and A the
@@ -139,13 +154,20 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Te
                 _fold(g[part].unsqueeze(2)),
                 _fold(beta[part].unsqueeze(2)),
                 matrix,
+                kept,
             )
         )
     return torch.cat(parts).mul_(q.shape[2] ** -0.5)
 
 
 def _chunk_group(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, matrix: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    matrix: Tensor,
+    kept: torch.dtype | None,
 ) -> Tensor:
     """Chunks [Hv, c, 64, ...] of one sequence -> rows [c * 64, Hv, Dv], not yet scaled."""
     ratio, rise, fall, last = _decays(g)
@@ -163,6 +185,7 @@ def _chunk_group(
         fresh = u[:, c] - w[:, c] @ across
         outputs.append(torch.baddbmm(q[:, c] @ across, inner[:, c], fresh))
         matrix.mul_(last[:, c]).baddbmm_(fresh.transpose(1, 2), k[:, c])
+        round_to(kept, matrix)
     return torch.cat(outputs, dim=1).transpose(0, 1)
 
 

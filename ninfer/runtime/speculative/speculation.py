@@ -74,6 +74,11 @@ class Speculation:
         if self._window:
             self._window.release(sequence)
 
+    @property
+    def known(self) -> set[Sequence]:
+        """Sequences that something is kept of here; after `release` none."""
+        return {*self._open, *self._of}
+
     def counters_of(self, sequence: Sequence) -> SpeculationCounters:
         """Counts of one sequence so far; `release` drops them."""
         return self._of.get(sequence, SpeculationCounters())
