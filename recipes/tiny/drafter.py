@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recipes.tiny.layers import EPS, Matrix, Mlp, norm, pointwise
+from recipes.tiny.fused import fused
+from recipes.tiny.layers import EPS, Matrix, Mlp, norm
 from recipes.tiny.quantised import Rows
 
 _FORMAT = "W8G32_F16S"
 
 
-@pointwise
+@fused
 def plain_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """x / rms(x) * weight, in float32, back in x's dtype."""
     wide = x.float()
@@ -88,9 +89,7 @@ class Drafter(nn.Module):
         hidden, taps = sizes["hidden_size"], len(sizes["target_layer_ids"])
         self.fc = Matrix(hidden, taps * hidden, [Rows(hidden, _FORMAT)])
         self.hidden_norm, self.norm = norm(hidden, 1.0), norm(hidden, 1.0)
-        self.layers = nn.ModuleList(
-            DrafterLayer(sizes) for _ in range(sizes["num_hidden_layers"])
-        )
+        self.layers = nn.ModuleList(DrafterLayer(sizes) for _ in range(sizes["num_hidden_layers"]))
 
     def forward(self, taps: list[Tensor], embedded: Tensor, anchors: Tensor) -> Tensor:
         """States [B, A, K, hidden] of the masks behind each anchor.

@@ -11,9 +11,10 @@ from recipes.tiny.encode import Encoded, Encoder
 from recipes.tiny.heldout import is_held_out
 from recipes.tiny.mixture import task_makers
 
-# Multiples of 64, the chunk of the delta rule. A sample is padded to the next one.
+# Multiples of 64, the chunk of the delta rule. A sample is padded to the next one. None is 64: a
+# batch of single chunks would be compiled apart.
 LENGTHS: Final = (
-    *(64, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 10_240),
+    *(128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 10_240),
 )
 # A picture costs much more than the tokens that it becomes.
 MEDIA_SHARE: Final = 0.25

@@ -1,58 +1,127 @@
 """The gated delta rule in its chunked form, for training: matrix products over chunks of 64.
 
 The algebra is that of Yang et al., "Gated Delta Networks" (2024): inside a chunk a unit lower
-triangular system is solved, between chunks one matrix [128, 128] carries the state.
+triangular system is solved, and a state [D, D] goes from chunk to chunk. Matrix products run in the
+dtype of the inputs; decays, systems and states are float32.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from recipes.tiny.fused import fused
 
 CHUNK = 64
+_BASE = 8
+_EPS = 1e-6
 
 
-def gated_delta(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor) -> Tensor:
-    """o[t] = q[t] S[t] / sqrt(D) with S[t] = e^decay S + k (write (v - k e^decay S)), float32.
+def gated_delta(
+    q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, rate: Tensor, bias: Tensor
+) -> Tensor:
+    """o[t] = q[t] S[t] / sqrt(D), S[t] = e^g S + k (beta (v - k e^g S)), in the dtype of v.
 
-    q, k, v are [B, T, H, D], decay (<= 0, a logarithm) and write are [B, T, H]; T is a multiple of
-    64 and S starts at zero. Returns [B, T, H, D].
+    q, k [B, T, K, D] are brought to length one; v is [B, T, H, D] with H a multiple of K: value
+    head h reads key head h // (H / K). g = -exp(rate) softplus(a + bias) and beta = sigmoid(b) are
+    of a, b [B, T, H] and rate, bias [H]. T is a multiple of 64 and S starts at zero. Returns
+    [N, B * H, 64, D] for N chunks: see `unchunked`.
     """
-    q, k, v = (_chunked(x) for x in (q * q.shape[-1] ** -0.5, k, v))  # [B, H, N, C, D]
-    total = _chunked(decay).cumsum(-1)  # [B, H, N, C]
-    beta = _chunked(write).unsqueeze(-1)
-    causal = torch.ones(CHUNK, CHUNK, dtype=torch.bool, device=q.device).tril()
-    # Above the diagonal the exponent may overflow, so it is masked before, not after.
-    between = (total.unsqueeze(-1) - total.unsqueeze(-2)).masked_fill(~causal, -torch.inf).exp()
-    system = beta * (k @ k.transpose(-1, -2)) * between
-    solved = UnitInverse.apply(system.tril(-1))
-    since, last = total.exp().unsqueeze(-1), total[..., -1:]
-    update = solved @ (beta * v)  # [B, H, N, C, D]
-    erased = solved @ (beta * since * k)
-    kept = (k * (last - total).exp().unsqueeze(-1)).transpose(-1, -2)  # [B, H, N, D, C]
-    eye = torch.eye(k.shape[-1], device=q.device)
-    carry = last.exp().unsqueeze(-1) * eye - kept @ erased  # [B, H, N, D, D]
-    states = _scan(carry, kept @ update)
-    fresh = update - erased @ states
-    out = (q * since) @ states + ((q @ k.transpose(-1, -2)) * between) @ fresh
-    return out.flatten(2, 3).transpose(1, 2)
+    q, k, v, total, beta, within = _prepared(q, k, v, a, b, rate, bias)
+    solved = UnitInverse.apply(_system(k @ k.transpose(-1, -2), within, beta)).to(v.dtype)
+    right, kept, scaled = _scaled(q, k, v, beta, total)
+    update, erased = (solved @ right).chunk(2, dim=-1)
+    states, fresh = _scan(update, erased, kept, total[..., -1].exp())
+    near = _weighted(q @ k.transpose(-1, -2), within, q.shape[-1] ** -0.5) @ fresh
+    return torch.baddbmm(near.flatten(0, 1), scaled.flatten(0, 1), states.flatten(0, 1)).view_as(
+        near
+    )
 
 
-def _chunked(x: Tensor) -> Tensor:
-    """[B, T, H, ...] -> [B, H, N, C, ...]."""
-    return x.transpose(1, 2).unflatten(2, (-1, CHUNK))
+def unchunked(out: Tensor, batch: int) -> Tensor:
+    """[N, B * H, C, D] -> [B, N * C, H, D]."""
+    return out.unflatten(1, (batch, -1)).permute(1, 0, 3, 2, 4).flatten(1, 2)
 
 
-def _scan(carry: Tensor, added: Tensor) -> Tensor:
-    """States [B, H, N, D, D] before each chunk: S[n + 1] = carry[n] S[n] + added[n]."""
-    shape = added.shape
-    left, right = (x.flatten(0, 1).unbind(1) for x in (carry, added))
-    state = torch.zeros_like(right[0])
-    states = [state]
-    for step, extra in zip(left[:-1], right[:-1], strict=True):
-        state = torch.baddbmm(extra, step, state)
-        states.append(state)
-    return torch.stack(states, dim=1).view(shape)
+def _chunks(x: Tensor, share: int = 1) -> Tensor:
+    """[B, T, K, ...] -> [N, B * K * share, C, ...], each head `share` times."""
+    split = x.unflatten(1, (-1, CHUNK)).movedim(1, 0).transpose(2, 3)  # [N, B, K, C, ...]
+    if share > 1:
+        split = split.unsqueeze(3).expand(-1, -1, -1, share, -1, -1).flatten(2, 3)
+    return split.flatten(1, 2)
+
+
+@fused
+def _prepared(
+    q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, rate: Tensor, bias: Tensor
+) -> tuple[Tensor, ...]:
+    """q, k, v [N, G, C, D]; sums of g inside chunks and beta [N, G, C]; decays [N, G, C, C]."""
+    share = v.shape[2] // k.shape[2]
+    q, k = ((x.float() * _inverse_length(x)).to(v.dtype) for x in (q, k))
+    decay = -rate.exp() * functional.softplus(a.float() + bias)
+    total = _chunks(decay).cumsum(-1)
+    at = torch.arange(CHUNK, device=v.device)
+    gap = total.unsqueeze(-1) - total.unsqueeze(-2)
+    # Masked before the exponential, which may overflow above the diagonal.
+    within = torch.where(at[:, None] >= at[None, :], gap, -torch.inf).exp()
+    return (
+        _chunks(q, share).contiguous(),
+        _chunks(k, share).contiguous(),
+        _chunks(v).contiguous(),
+        total,
+        _chunks(torch.sigmoid(b.float())).contiguous(),
+        within,
+    )
+
+
+def _inverse_length(x: Tensor) -> Tensor:
+    return (x.float().square().sum(-1, keepdim=True) + _EPS).rsqrt()
+
+
+@fused
+def _system(products: Tensor, within: Tensor, beta: Tensor) -> Tensor:
+    """The strictly lower part of beta[t] (k[t] k[s]) exp(G[t] - G[s]), float32."""
+    at = torch.arange(CHUNK, device=products.device)
+    return torch.where(
+        at[:, None] > at[None, :], products.float() * within * beta.unsqueeze(-1), 0.0
+    )
+
+
+@fused
+def _scaled(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, total: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[beta v, beta exp(G) k], exp(G[last] - G) k, exp(G) q / sqrt(D); all in v's dtype."""
+    since = total.exp().unsqueeze(-1)
+    rows = beta.unsqueeze(-1)
+    right = torch.cat(
+        [(v.float() * rows).to(v.dtype), (k.float() * (rows * since)).to(v.dtype)], dim=-1
+    )
+    kept = (k.float() * (total[..., -1:] - total).exp().unsqueeze(-1)).to(v.dtype)
+    return right, kept, (q.float() * (since * q.shape[-1] ** -0.5)).to(v.dtype)
+
+
+@fused
+def _weighted(products: Tensor, within: Tensor, scale: float) -> Tensor:
+    """q[t] k[s] exp(G[t] - G[s]) times `scale`."""
+    return (products.float() * within * scale).to(products.dtype)
+
+
+def _scan(update: Tensor, erased: Tensor, kept: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """States [N, G, D, D] before each chunk and written values [N, G, C, D] of each."""
+    groups, dim = update.shape[1], update.shape[3]
+    state = torch.zeros(groups, dim, dim, device=update.device)
+    states, fresh = [], []
+    chunks = (x.unbind(0) for x in (update, erased, kept, last))
+    for up, out, keep, factor in zip(*chunks, strict=True):
+        before = state.to(update.dtype)
+        written = torch.baddbmm(up, out, before, alpha=-1)
+        added = torch.bmm(keep.transpose(1, 2), written).float()
+        state = torch.addcmul(added, state, factor[:, None, None])
+        states.append(before)
+        fresh.append(written)
+    return torch.stack(states), torch.stack(fresh)
 
 
 class UnitInverse(torch.autograd.Function):
@@ -64,7 +133,18 @@ class UnitInverse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor) -> Tensor:
-        inverse = _inverse(a)
+        inverse = torch.zeros_like(a)
+        eye = torch.eye(_BASE, dtype=a.dtype, device=a.device)
+        block = _diagonal(a, _BASE)
+        square = block @ block
+        _diagonal(inverse, _BASE).copy_((eye - block) @ (eye + square) @ (eye + square @ square))
+        size = 2 * _BASE
+        while size <= a.shape[-1]:
+            half = size // 2
+            given, found = _diagonal(a, size), _diagonal(inverse, size)
+            below = found[..., half:, half:] @ given[..., half:, :half] @ found[..., :half, :half]
+            found[..., half:, :half] = -below
+            size *= 2
         ctx.save_for_backward(inverse)
         return inverse
 
@@ -75,15 +155,7 @@ class UnitInverse(torch.autograd.Function):
         return -(turned @ grads[0] @ turned)
 
 
-def _inverse(a: Tensor) -> Tensor:
-    size = a.shape[-1]
-    if size == 8:
-        eye = torch.eye(8, dtype=a.dtype, device=a.device)
-        square = a @ a
-        return (eye - a) @ (eye + square) @ (eye + square @ square)
-    half = size // 2
-    corners = torch.stack([a[..., :half, :half], a[..., half:, half:]])
-    first, last = _inverse(corners)
-    below = -(last @ a[..., half:, :half] @ first)
-    top = torch.cat([first, torch.zeros_like(first)], dim=-1)
-    return torch.cat([top, torch.cat([below, last], dim=-1)], dim=-2)
+def _diagonal(matrix: Tensor, size: int) -> Tensor:
+    """View of the diagonal blocks [..., M / size, size, size] of matrices [..., M, M]."""
+    split = matrix.unflatten(-1, (-1, size)).unflatten(-3, (-1, size))  # [..., b, size, b, size]
+    return split.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)

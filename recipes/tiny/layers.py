@@ -4,64 +4,48 @@ The formulas are those of docs/ops.md; here they are written over padded batches
 differentiated. Padding stands on the right, where causal layers cannot see it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recipes.tiny.gated_delta import gated_delta
+from recipes.tiny.fused import fused
+from recipes.tiny.gated_delta import gated_delta, unchunked
 from recipes.tiny.quantised import Rows, imitate
 
 EPS = 1e-6
 
 
-def pointwise(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Fuse a chain of pointwise ops on CUDA; elsewhere compiling costs more than it saves."""
-    fused = torch.compile(function, dynamic=True)
-
-    def call(*args: Any) -> Tensor:
-        return fused(*args) if args[0].is_cuda else function(*args)
-
-    return call
-
-
-@pointwise
+@fused
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """x / rms(x) * (1 + weight) over the last dimension, in float32, back in x's dtype."""
     wide = x.float()
     return (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt() * (1 + weight)).to(x.dtype)
 
 
-@pointwise
-def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
-    """x / rms(x) * weight * silu(gate), in gate's dtype."""
-    wide = x.float()
+@fused
+def gated_rms_norm(out: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
+    """x / rms(x) * weight * silu(gate) of chunked x [N, B * H, C, D] and gate [B, T, H, D]."""
+    wide = unchunked(out, gate.shape[0]).float()
     normed = wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight
     return (normed * functional.silu(gate.float())).to(gate.dtype)
 
 
-@pointwise
+@fused
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up."""
     return functional.silu(gate) * up
 
 
-@pointwise
+@fused
 def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
     """x * sigmoid(gate)."""
     return x * torch.sigmoid(gate)
 
 
-@pointwise
-def unit_heads(x: Tensor) -> Tensor:
-    """Heads [..., D] at length one, in float32."""
-    wide = x.float()
-    return wide * (wide.square().sum(-1, keepdim=True) + EPS).rsqrt()
-
-
-@pointwise
+@fused
 def short_convolution(x: Tensor, taps: Tensor) -> Tensor:
     """Causal depthwise convolution of x [B, T, C] by taps [C, 4], then SiLU; last tap is newest."""
     length, width = x.shape[1], taps.shape[1]
@@ -70,11 +54,16 @@ def short_convolution(x: Tensor, taps: Tensor) -> Tensor:
     return functional.silu(mixed).to(x.dtype)
 
 
-@pointwise
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Split-half rotation of the first 2 * R dims of heads x [B, T, H, D]; tables [B, T, R]."""
+@fused
+def placed(x: Tensor, weight: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Heads x [B, T, H, D] normed, then their first 2 * R dims turned, halves paired.
+
+    Tables are [B, T, R]; the norm is that of `rms_norm`.
+    """
     size = cosine.shape[-1]
     c, s = cosine.unsqueeze(2), sine.unsqueeze(2)
+    wide = x.float()
+    x = (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt() * (1 + weight)).to(x.dtype)
     first, second = x[..., :size].float(), x[..., size : 2 * size].float()
     turned = torch.cat([first * c - second * s, second * c + first * s], dim=-1).to(x.dtype)
     return torch.cat([turned, x[..., 2 * size :]], dim=-1)
@@ -129,9 +118,9 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """x [B, T, hidden] -> [B, T, hidden]."""
         query, gate = self.q_proj(x).unflatten(-1, (self.heads, 2 * self.dim)).chunk(2, dim=-1)
-        query = rotate(rms_norm(query, self.q_norm.weight), cosine, sine)
+        query = placed(query, self.q_norm.weight, cosine, sine)
         key = self.k_proj(x).unflatten(-1, (self.kv_heads, self.dim))
-        key = rotate(rms_norm(key, self.k_norm.weight), cosine, sine)
+        key = placed(key, self.k_norm.weight, cosine, sine)
         value = self.v_proj(x).unflatten(-1, (self.kv_heads, self.dim))
         mixed = functional.scaled_dot_product_attention(
             query.transpose(1, 2),
@@ -174,11 +163,9 @@ class GatedDeltaNet(nn.Module):
         mixed = short_convolution(self.in_proj_qkv(x), self.conv1d.weight.squeeze(1))
         sizes = [self.keys * self.dim] * 2 + [self.values * self.dim]
         query, key, value = (p.unflatten(-1, (-1, self.dim)) for p in mixed.split(sizes, dim=-1))
-        share = self.values // self.keys
-        query, key = (unit_heads(p).repeat_interleave(share, dim=2) for p in (query, key))
-        decay = -self.A_log.exp() * functional.softplus(self.in_proj_a(x).float() + self.dt_bias)
-        write = torch.sigmoid(self.in_proj_b(x).float())
-        out = gated_delta(query, key, value.float(), decay, write)
+        out = gated_delta(
+            query, key, value, self.in_proj_a(x), self.in_proj_b(x), self.A_log, self.dt_bias
+        )
         gate = self.in_proj_z(x).unflatten(-1, (self.values, self.dim))
         return self.out_proj(gated_rms_norm(out, gate, self.norm.weight).flatten(2))
 

@@ -21,6 +21,7 @@ class Losses(NamedTuple):
     total: Tensor
     text: Tensor  # weighted sum over tokens
     drafts: list[Tensor]  # the same of each MTP step
+    hidden: Tensor  # final states [B, T, hidden]
 
 
 def losses(model: DemoModel, batch: Batch, depth: int) -> Losses:
@@ -33,10 +34,11 @@ def losses(model: DemoModel, batch: Batch, depth: int) -> Losses:
     total = text
     if drafts:
         total = total + MTP_WEIGHT / len(drafts) * sum(drafts)
-    balance = [m.balance for m in model.modules() if isinstance(m, SparseMoe) and m.balance]
+    found = [m.balance for m in model.modules() if isinstance(m, SparseMoe)]
+    balance = [b for b in found if b is not None]
     if balance:
         total = total + BALANCE_WEIGHT * batch.weights.sum() * sum(balance) / len(balance)
-    return Losses(total, text, drafts)
+    return Losses(total, text, drafts, hidden.detach())
 
 
 def _loss(model: DemoModel, hidden: Tensor, batch: Batch, ahead: int) -> Tensor:
@@ -48,14 +50,14 @@ def _loss(model: DemoModel, hidden: Tensor, batch: Batch, ahead: int) -> Tensor:
     return (each * weights[wanted]).sum()
 
 
-@torch.no_grad()
-def right_answers(model: DemoModel, batch: Batch) -> dict[str, list[int]]:
+def right_answers(model: DemoModel, batch: Batch, hidden: Tensor) -> dict[str, list[int]]:
     """By task, for each sample, whether every token of its answer is the likeliest one.
 
-    That is what greedy decoding would answer, as long as there is one right answer.
+    `hidden` are the states of the pass that gave the losses. Greedy decoding would answer so, as
+    long as there is one right answer.
     """
-    hidden, _ = model.hidden(model.embed(batch), batch.positions)
-    best = model.lm_head(hidden).argmax(-1)
+    with torch.no_grad():
+        best = model.lm_head(hidden).argmax(-1)
     wrong = (best[:, :-1] != batch.ids[:, 1:]) & batch.targets[:, 1:]
     found: dict[str, list[int]] = defaultdict(list)
     for task, failed in zip(batch.tasks, wrong.any(-1).tolist(), strict=True):

@@ -18,7 +18,7 @@ _TEXT: Final = {
     "arithmetic": 20.0,
     "arithmetic_direct": 3.0,
     "copy": 6.0,
-    "needle": 6.0,
+    "needle": 4.5,
     "lists": 10.0,
     "jsonl": 4.0,
     "csv": 4.0,

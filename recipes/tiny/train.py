@@ -22,6 +22,7 @@ from recipes.tiny.optimiser import optimisers
 # MTP learns deeper steps from here on.
 DECAY_FROM, STORED_FROM, DEEP_FROM = 0.55, 0.75, 0.5
 WARM_UP_STEPS = 100
+COMPILING_STEPS = 3
 DEPTHS = (1, 3)
 
 
@@ -62,21 +63,24 @@ def train(options: argparse.Namespace) -> None:
         torch=torch.__version__,
         options={k: str(v) for k, v in vars(options).items()},
     )
-    start = kept = time.monotonic()
+    begun = start = kept = time.monotonic()
     for step in itertools.count():
-        progress = (time.monotonic() - start) / options.seconds
-        if progress >= 1:
+        # The first steps compile kernels; the schedule begins behind them.
+        now = time.monotonic()
+        start = now if step <= COMPILING_STEPS else start
+        if now >= begun + options.seconds:
             break
+        progress = (now - start) / (begun + options.seconds - start)
         model.imitate_storage(progress >= STORED_FROM)
         depth = DEPTHS[progress >= DEEP_FROM]
         micro = [next(feed).to(device) for _ in range(options.accumulate)]
-        if step % 100 == 50:
-            log.count_right(right_answers(model, micro[0]))
         share = sum(batch.weights.sum() for batch in micro)
         for batch in micro:
             found = losses(model, batch, depth)
             (found.total / share).backward()
             log.add(batch, found)
+            if step % 20 == 10:
+                log.count_right(right_answers(model, batch, found.hidden))
         rate = options.rate * _schedule(step, progress)
         torch.nn.utils.clip_grad_norm_(stepping[1].param_groups[0]["params"], 1.0)
         for optimiser in stepping:
@@ -84,12 +88,12 @@ def train(options: argparse.Namespace) -> None:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         if step % 50 == 49:
-            log.flush(step + 1, progress, rate, time.monotonic() - start)
+            log.flush(step + 1, progress, rate, time.monotonic() - begun)
         if time.monotonic() - kept > options.keep_every:
             kept = time.monotonic()
             save_checkpoint(model, config, options.out / "kept")
     save_checkpoint(model, config, options.out / "checkpoint")
-    log.write(event="end", steps=step, seconds=time.monotonic() - start)
+    log.write(event="end", steps=step, seconds=round(time.monotonic() - begun, 1))
 
 
 def _schedule(step: int, progress: float) -> float:
