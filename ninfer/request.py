@@ -266,22 +266,42 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request. `cached_tokens` of the prompt were not computed again."""
 
     prompt_tokens: int
     completion_tokens: int
     reasoning_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMiss:
+    """Why the prompt behind the cached tokens was computed, as a word that programs may compare.
+
+    `token` is the index where the nearest earlier conversation differs first, if one does. The
+    words are those of `runtime.prefix_match.MissReason`.
+    """
+
+    reason: str
+    token: int | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.token is None else f"{self.reason}:{self.token}"
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The last event of a generation. `token_ids` are all generated ids, a stop token included."""
+    """The last event of a generation. `token_ids` are all generated ids, a stop token included.
+
+    `prefix_miss` is None when no more of the prompt could have been cached.
+    """
 
     finish_reason: FinishReason
     usage: Usage
     token_ids: tuple[int, ...]
     prefill_seconds: float
     decode_seconds: float
+    prefix_miss: PrefixMiss | None = None
 
 
 GenerationEvent = TextDelta | GenerationResult

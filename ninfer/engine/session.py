@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from ninfer.frontend import OutputParser
 from ninfer.request import FinishReason, GenerationEvent, GenerationResult, TextDelta, Usage
 from ninfer.runtime import Progress
+from ninfer.runtime.prefix_match import PrefixMatch
 
 
 class Session:
@@ -19,6 +20,7 @@ class Session:
         self._at_limit = at_limit
         self._ids: list[int] = []
         self._seconds = [0.0, 0.0]  # until the first token, and after it
+        self._match = PrefixMatch()
         self.result: GenerationResult | None = None
 
     def feed(self, progress: Progress) -> Iterator[GenerationEvent]:
@@ -29,6 +31,7 @@ class Session:
         """
         if progress.error is not None:
             raise progress.error
+        self._match = progress.sequence.match
         for token in progress.tokens:
             self._ids.append(token)
             yield from self._parser.feed((token,))
@@ -51,9 +54,15 @@ class Session:
             reason = self._at_limit
         self.result = GenerationResult(
             finish_reason=reason,
-            usage=Usage(self._prompt_tokens, len(self._ids), self._parser.reasoning_tokens),
+            usage=Usage(
+                self._prompt_tokens,
+                len(self._ids),
+                self._parser.reasoning_tokens,
+                self._match.length,
+            ),
             token_ids=tuple(self._ids),
             prefill_seconds=self._seconds[0],
             decode_seconds=self._seconds[1],
+            prefix_miss=self._match.miss,
         )
         yield self.result

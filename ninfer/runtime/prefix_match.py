@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ninfer.request import PrefixMiss
 from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.state_snapshots import Snapshot
 
@@ -40,11 +41,10 @@ class PrefixMatch:
     token: int | None = None
     shared: int = 0
 
-    def describe(self) -> str | None:
-        """The reason as one word, with the token where that is known; None for a full hit."""
-        if self.reason is None:
-            return None
-        return str(self.reason) if self.token is None else f"{self.reason}:{self.token}"
+    @property
+    def miss(self) -> PrefixMiss | None:
+        """The reason as clients see it; None for a full hit."""
+        return None if self.reason is None else PrefixMiss(str(self.reason), self.token)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Prefix reuse: what admission takes from the cache and what prefill gives to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ninfer.models.forward_batch import Caches
@@ -34,7 +34,9 @@ class PrefixReuse:
         """Give an admitted sequence, whose slot is clear, the longest prefix that is kept."""
         assert not sequence.pages and not sequence.cached
         match = self.cache.match(self._key(sequence))
-        sequence.match = match
+        if not sequence.preemptions:
+            # Later matches find what the sequence itself has left. Without what it would keep alive.
+            sequence.match = replace(match, pages=(), snapshot=None)
         sequence.borders = worth_keeping(sequence.prompt_length, match)
         if match.snapshot is None:
             return

@@ -43,7 +43,7 @@ class Sequence:
     preemptions: int = 0
     constraint: TokenConstraint | None = None
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
-    match: PrefixMatch | None = None  # what the prefix cache had at admission
+    match: PrefixMatch = field(default_factory=PrefixMatch)  # of its first admission; holds nothing
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
 
     @property
