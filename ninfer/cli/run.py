@@ -65,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
                 print_result(event, token_ids=run.print_token_ids)
             else:
                 printer.show(event)
+    engine.close()
     return 0
 
 

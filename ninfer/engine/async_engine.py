@@ -1,6 +1,7 @@
 """AsyncEngine: one inference thread that owns the engine, any number of asyncio callers."""
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -68,7 +69,7 @@ class AsyncEngine:
             self._commands.put(lambda: self._drop(started))
 
     async def close(self) -> None:
-        """End every generation and the thread."""
+        """End every generation, the engine and the thread."""
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -105,7 +106,7 @@ class AsyncEngine:
         """The inference thread: commands first, then a step, until it is closed."""
         while True:
             try:
-                command = self._commands.get(block=not self._engine.has_work)
+                command = self._next_command()
             except queue.Empty:
                 for progress in self._engine.step():
                     if progress.sequence in self._inboxes:
@@ -113,5 +114,15 @@ class AsyncEngine:
                 continue
             if command is None:
                 self._drop(list(self._inboxes))
+                self._engine.close()
                 return
             command()
+
+    def _next_command(self) -> Callable[[], None] | None:
+        """The next command; idle times are used. Raises queue.Empty when there are steps to do."""
+        if self._engine.has_work:
+            return self._commands.get_nowait()
+        while (pause := self._engine.tidy()) is not None:
+            with contextlib.suppress(queue.Empty):
+                return self._commands.get(timeout=pause)
+        return self._commands.get()

@@ -74,12 +74,16 @@ class Runtime:
         self.pages = PagePool(runtime.pages)
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
         self.speculation = speculation
-        self.prefixes = PrefixReuse(self.pages, self._runner.caches, prefix) if prefix else None
+        self.prefixes = None
+        if prefix:
+            layers = speculation.kv_layers if speculation else {}
+            self.prefixes = PrefixReuse(self.pages, self._runner.caches, prefix, layers)
         self._scheduler = Scheduler(
             runtime,
             self.pages,
             self.slots,
             reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
+            is_ready=self.prefixes.is_ready if self.prefixes else lambda sequence: True,
             released=speculation.release if speculation else lambda sequence: None,
         )
 
@@ -129,11 +133,15 @@ class Runtime:
 
     def step(self) -> list[Progress]:
         """One forward pass over every sequence that can use it, and what it produced."""
+        if self.prefixes:
+            self.prefixes.begin_step()
         for sequence in self._scheduler.admit():
             if self.prefixes:
                 self.prefixes.reuse(sequence)
         pieces = self._scheduler.plan()
         if not pieces:
+            if self.prefixes:
+                self.prefixes.pause()
             return []
         start = time.perf_counter()
         batch = build_batch(pieces, self._runtime.device)
@@ -187,6 +195,8 @@ class Runtime:
 
     def _finish(self, sequence: Sequence, reason: FinishReason | None) -> None:
         self._scheduler.remove(sequence)
+        if self.prefixes:
+            self.prefixes.forget(sequence)
         sequence.finish = reason
         sequence.media = None
 

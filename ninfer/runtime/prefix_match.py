@@ -49,7 +49,7 @@ class PrefixMatch:
 
 @dataclass(slots=True)
 class PrefixStats:
-    """Counters since the start, for reports; only the cache writes them."""
+    """Counters since the start, for reports."""
 
     lookups: int = 0
     hits: int = 0
@@ -60,6 +60,8 @@ class PrefixStats:
     dropped_states: int = 0
     dropped_pages: int = 0
     stored: int = 0  # entries written to a tier
+    unstored: int = 0  # entries for whose way to a tier there was no time or place
+    failed_writes: int = 0  # entries that a disk refused, or that its queue had no room for
     restored: int = 0  # entries read back from one
     reasons: dict[MissReason, int] = field(default_factory=dict)
 

@@ -29,14 +29,16 @@ class Scheduler:
         slots: StateSlotPool,
         *,
         reclaim: Callable[[int], object] = lambda pages: None,
+        is_ready: Callable[[Sequence], bool] = lambda sequence: True,
         released: Callable[[Sequence], None] = lambda sequence: None,
     ) -> None:
-        """`reclaim(n)` tries to free n pages that only caches hold; `released` hears of every
-        sequence that lost its pages and slot."""
+        """`reclaim(n)` tries to free n pages that only caches hold; a sequence starts once
+        `is_ready`; `released` hears of every sequence that lost its pages and slot."""
         self._runtime = runtime
         self._pages = pages
         self._slots = slots
         self._reclaim = reclaim
+        self._is_ready = is_ready
         self._released = released
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
@@ -73,6 +75,8 @@ class Scheduler:
         """
         while self.waiting and self._slots.free_count:
             sequence = self.waiting[0]
+            if not self._is_ready(sequence):
+                return
             needed = pages_for(len(sequence.tokens) + self._runtime.window)
             if self.running and not self._available(needed):
                 return

@@ -24,6 +24,7 @@ class Guesser:
     taps = ()
 
     def __init__(self, rate: Rate, name: str = "guess") -> None:
+        self.kv_layers = {}
         self.rate = rate
         self.name = name
         self.released: list[Sequence] = []

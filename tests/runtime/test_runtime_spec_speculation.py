@@ -22,6 +22,7 @@ class Fixed:
     taps = (1, 2)
 
     def __init__(self, drafts: list[int]) -> None:
+        self.kv_layers = {}
         self.drafts = drafts
         self.asked: list[list[int]] = []
         self.released: list[Sequence] = []

@@ -86,6 +86,7 @@ class BlockProposer:
         dtype: torch.dtype,
     ) -> None:
         self.taps: Final = config.target_layers
+        self.kv_layers: Final = {f"block.{index}": kv for index, kv in enumerate(caches)}
         self._weights = weights
         self._config = config
         self._embedding = embedding

@@ -21,6 +21,7 @@ class CombinedProposer:
         self, drafter: Proposer, lookup: LookupProposer, *, long_match: int = LONG_MATCH
     ) -> None:
         self.taps: Final = drafter.taps
+        self.kv_layers: Final = drafter.kv_layers
         self._drafter = drafter
         self._lookup = lookup
         self._long_match = long_match

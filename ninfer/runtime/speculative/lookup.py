@@ -7,6 +7,7 @@ from typing import Final
 from torch import Tensor
 
 from ninfer.models.forward_batch import ForwardBatch
+from ninfer.ops.tensors import PagedKV
 from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.speculative.proposer import TargetRows
 
@@ -71,6 +72,7 @@ class LookupProposer:
     taps: tuple[int, ...] = ()
 
     def __init__(self) -> None:
+        self.kv_layers: Final[dict[str, PagedKV]] = {}
         self._indices: dict[Sequence, _Index] = {}
 
     def match(self, sequence: Sequence) -> Match:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -56,6 +57,7 @@ class MtpProposer:
         self._text = text
         self._head = head
         self._cache = cache
+        self.kv_layers: Final = {"mtp": cache}
         self._tails: dict[Sequence, _Tail] = {}
 
     @torch.inference_mode()

@@ -1,5 +1,6 @@
 """Proposer: whatever guesses the tokens behind a sequence's newest one."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ninfer.models.forward_batch import ForwardBatch
+from ninfer.ops.tensors import PagedKV
 from ninfer.runtime.sequence import Sequence
 
 
@@ -33,6 +35,11 @@ class Proposer(Protocol):
     @property
     def taps(self) -> tuple[int, ...]:
         """Decoder layers, ascending, whose residual streams `observe` needs."""
+        ...
+
+    @property
+    def kv_layers(self) -> Mapping[str, PagedKV]:
+        """Its own layers by name; their pages have the indices of the decoder's."""
         ...
 
     def observe(

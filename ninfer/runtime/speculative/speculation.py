@@ -32,6 +32,7 @@ class Speculation:
 
     def __init__(self, proposer: Proposer, window: AdaptiveWindow | None = None) -> None:
         self.taps: Final = proposer.taps
+        self.kv_layers: Final = proposer.kv_layers
         self.counters = SpeculationCounters()
         self.positions: defaultdict[str, PositionCounts] = defaultdict(PositionCounts)  # by source
         self._proposer = proposer
