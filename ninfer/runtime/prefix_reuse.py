@@ -96,10 +96,11 @@ class PrefixReuse:
 
     @property
     def stats(self) -> PrefixStats:
-        """Counters since the start."""
-        failed = self._writer.refused if self._writer else 0
-        failed += self._disk.failures if self._disk else 0
-        return replace(self.cache.stats, failed_writes=failed)
+        """Counters since the start, those of the disk as of now."""
+        stats = self.cache.stats
+        if self._writer is not None and self._disk is not None:
+            stats.failed_writes = self._writer.refused + self._disk.failures
+        return stats
 
     def begin_step(self) -> None:
         """Allow the copies of one step."""
