@@ -92,6 +92,11 @@ class EngineOptions:
         metavar="N",
         unset=f"{PREFIX_DISK_MIB}",
     )
+    reuse_decoded: bool = option(
+        False,
+        "also keep what decoding computed, not only prefill; a follow-up then starts sooner, and "
+        "may get other tokens than it would without",
+    )
     max_pending_requests: int = option(16, "requests that may wait for a place", metavar="N")
     vision: bool = option(False, "load the vision tower, to take images and videos")
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
@@ -258,10 +263,16 @@ def _check_prefix(options: EngineOptions) -> None:
         raise UsageError(f"--prefix-disk-mib {disk}: needs --prefix-dir")
     if disk is not None and disk <= 0:
         raise UsageError(f"--prefix-disk-mib {disk}: must be positive; leave --prefix-dir out")
-    if not options.prefix_cache_mib and (options.prefix_host_mib or options.prefix_dir):
+    given = {
+        "--prefix-host-mib": options.prefix_host_mib,
+        "--prefix-dir": options.prefix_dir,
+        "--reuse-decoded": options.reuse_decoded,
+    }
+    unused = [flag for flag, value in given.items() if value]
+    if not options.prefix_cache_mib and unused:
         raise UsageError(
-            "--prefix-cache-mib 0 turns prefix reuse off; leave --prefix-host-mib and --prefix-dir "
-            "out, or give the cache memory"
+            f"--prefix-cache-mib 0 turns prefix reuse off; leave out {', '.join(unused)}, or give "
+            "the cache memory"
         )
 
 

@@ -29,13 +29,14 @@ def prefix_options(
     if not options.prefix_cache_mib:
         return None
     # Whatever may change a bit of a page or a state: what differs here is never reused.
-    salt = {
+    salt: dict[str, object] = {
         "artifact": str(artifact),
         "fingerprint": fingerprint,
         "kv": sizes.kv_format,
         "dtype": str(sizes.dtype),
         "weights": "decoded" if decoded else "packed",
         "drafter": options.spec,
+        "decoded": options.reuse_decoded,
         "backend": backend,
         "device": _device_name(sizes.device),
         "threads": torch.get_num_threads() if sizes.device.type == "cpu" else 0,
@@ -49,6 +50,7 @@ def prefix_options(
         host_bytes=options.prefix_host_mib << 20,
         folder=options.prefix_dir,
         disk_bytes=disk << 20,
+        reuse_decoded=options.reuse_decoded,
     )
 
 

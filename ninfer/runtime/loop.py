@@ -83,6 +83,7 @@ class Runtime:
             self.pages,
             self.slots,
             reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
+            commits_pages=bool(prefix and prefix.reuse_decoded),
             is_ready=self.prefixes.is_ready if self.prefixes else lambda sequence: True,
             released=speculation.release if speculation else lambda sequence: None,
         )

@@ -92,12 +92,21 @@ class PrefixCache:
         self.stats.count(found, len(key))
         return found
 
-    def insert(self, key: PrefixKey, length: int, pages: Items[int], snapshot: Snapshot) -> int:
+    def insert(
+        self,
+        key: PrefixKey,
+        length: int,
+        pages: Items[int],
+        snapshot: Snapshot,
+        *,
+        instead_of: int = 0,
+    ) -> int:
         """Keep the first `length` tokens of `key`: its `pages` and the state behind them.
 
         `length` is a multiple of 64; `pages` may be more than that needs. Pages that are cached
         already stay as they are. Returns how many the cache took a share of. An entry is refused,
-        and counted, only when no state fits at all or a hash stands for two contents.
+        and counted, only when no state fits at all or a hash stands for two contents. The state
+        behind `instead_of` tokens goes, unless something else has used it.
         """
         assert 0 < length <= len(key) and length % PAGE_SIZE == 0, length
         self._tick += 1
@@ -112,6 +121,8 @@ class PrefixCache:
         self._pool.retain(fresh)
         self._keep_state(longer[-1], snapshot)
         self.stats.inserted += 1
+        if instead_of:
+            self._supersede(longer[instead_of // PAGE_SIZE - 1])
         return len(fresh)
 
     def evict(self, pages_needed: int) -> int:
@@ -245,6 +256,12 @@ class PrefixCache:
         while len(self._tree.borders) > self._limit:
             victim = min((n for n in self._tree.borders if n is not node), key=self._value)
             self._drop(victim)
+
+    def _supersede(self, node: Node) -> None:
+        if node.boundary is not None and node.boundary.uses == 1:
+            self._unstored.pop(node, None)
+            gone = self._tree.unmark(node)
+            assert not gone, "a later page follows"
 
     def _store(self, node: Node) -> int:
         self._unstored.pop(node, None)

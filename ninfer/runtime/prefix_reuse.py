@@ -9,6 +9,7 @@ from typing import Final
 from ninfer.models.forward_batch import Caches
 from ninfer.ops.tensors import PagedKV
 from ninfer.runtime.cache_views import page_views
+from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.prefix_cache import PrefixCache
 from ninfer.runtime.prefix_keys import PrefixKey
@@ -35,7 +36,9 @@ _WRITE_SECONDS: Final = 0.05
 class PrefixOptions:
     """How much recurrent state the cache may keep, what must be equal for any reuse, and the tiers.
 
-    `host_bytes` of entries that were dropped stay in host memory, `disk_bytes` in `folder`.
+    `host_bytes` of entries that were dropped stay in host memory, `disk_bytes` in `folder`. With
+    `reuse_decoded` pages and states that decoding computed are kept too; they may differ in their
+    last bits from what prefill computes, so a continuation may get other tokens than without.
     """
 
     state_bytes: int
@@ -44,6 +47,7 @@ class PrefixOptions:
     folder: Path | None = None
     disk_bytes: int = 0
     step_bytes: int = STEP_BYTES
+    reuse_decoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class _Wanted:
 
 class PrefixReuse:
     """Between scheduler and cache. It holds only what prefill computed on the page grid, so a
-    sequence that reuses a prefix produces what it would produce without.
+    sequence that reuses a prefix produces what it would produce without; `reuse_decoded` gives
+    that up.
 
     With a folder, two threads read and write it: a step never waits for the disk while it has other
     work. A sequence whose beginning is being read waits in front of the queue.
@@ -71,6 +76,7 @@ class PrefixReuse:
     ) -> None:
         """Raises UsageError when the folder cannot be made or read."""
         self._snapshots = StateSnapshots(caches)
+        self._reuse_decoded = options.reuse_decoded
         self._salt: Final = options.salt
         self._disk = (
             None if options.folder is None else DiskTier(options.folder, options.disk_bytes)
@@ -147,11 +153,22 @@ class PrefixReuse:
         self._snapshots.restore(match.snapshot, sequence.state_slot)
 
     def keep(self, sequence: Sequence) -> None:
-        """Keep the prefix that a prefill piece has just completed, if it ends at a border."""
-        if sequence.cached not in sequence.borders or sequence.generated:
+        """Keep the prefix that a piece has just completed, if it ends at a border.
+
+        Of what was decoded only the last page border is of use: the next turn continues there.
+        """
+        length, replaced = sequence.cached, 0
+        if sequence.generated:
+            if not self._reuse_decoded or length % PAGE_SIZE or length <= sequence.prompt_length:
+                return
+            key = PrefixKey(sequence.tokens[:length], self._salt, sequence.spans)
+            replaced = length - PAGE_SIZE if length - PAGE_SIZE > sequence.prompt_length else 0
+        elif length in sequence.borders:
+            key = self._key(sequence)
+        else:
             return
         snapshot = self._snapshots.save(sequence.state_slot)
-        self.cache.insert(self._key(sequence), sequence.cached, sequence.pages, snapshot)
+        self.cache.insert(key, length, sequence.pages, snapshot, instead_of=replaced)
 
     def evict(self, pages: int) -> int:
         """Free pages that only the cache holds."""
