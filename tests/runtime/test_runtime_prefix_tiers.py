@@ -244,6 +244,7 @@ def test_j1_a_request_that_ends_while_its_prefix_is_read_holds_nothing(
     assert not runtime.has_work
     assert runtime.pages.free_count == runtime.pages.capacity
     assert runtime.slots.free_count == 1
+    assert runtime.prefixes is not None and not runtime.prefixes._wanted
     disk.go.set()
     assert answer(runtime, request)[0] == expected
 
@@ -325,3 +326,18 @@ def test_random_histories_over_all_tiers_give_the_tokens_of_cold_runs(
             close(runtime)
             runtime = fresh()
     assert restored + stats_of(runtime).restored > 2
+
+
+def test_what_a_preempted_request_finds_of_itself_is_not_reported(runtime_of: MakeRuntime) -> None:
+    """Cached tokens are those of earlier requests: the same request alone reports the same."""
+    requests = [replace(request, max_tokens=100) for request in requests_of(3, 10)]
+    runtime = runtime_of(prefix=replace(PREFIX, host_bytes=LARGE), pages=14, state_slots=3)
+    sequences = [runtime.submit(request) for request in requests]
+    while runtime.has_work:
+        runtime.step()
+        runtime.check()
+    preempted = [sequence for sequence in sequences if sequence.preemptions]
+    assert preempted
+    for sequence in preempted:
+        assert (sequence.match.length, sequence.match.miss) == (0, PrefixMiss("no_match"))
+    assert stats_of(runtime).hits > 0, "none of them found its own prompt again"
