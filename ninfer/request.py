@@ -351,11 +351,26 @@ OutputEvent = TextDelta | ToolCallStart | ToolCallArguments | ToolCallEnd
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request. `cached_tokens` of the prompt were not computed again."""
 
     prompt_tokens: int
     completion_tokens: int
     reasoning_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMiss:
+    """Why the prompt behind the cached tokens was computed: a word of `prefix_match.MissReason`.
+
+    `token` is the index where the nearest earlier conversation differs first, if one does.
+    """
+
+    reason: str
+    token: int | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.token is None else f"{self.reason}:{self.token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +382,7 @@ class GenerationResult:
     `tool_calls` are the complete ones, in order; a call that was cut off is none.
     `stop_reason` says which stop ended it: the request's own stop id, the stop string, or
     "loop_guard"; None for the model's end of turn and for limits.
+    `prefix_miss` is None when no more of the prompt could have been cached.
     """
 
     finish_reason: FinishReason
@@ -378,6 +394,7 @@ class GenerationResult:
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
     stop_reason: int | str | None = None
+    prefix_miss: PrefixMiss | None = None
 
 
 GenerationEvent = OutputEvent | GenerationResult

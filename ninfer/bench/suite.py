@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from ninfer.bench import artifact, convert, engine_batch, engine_cpu, formats
+from ninfer.bench import artifact, convert, engine_batch, engine_cpu, engine_prefix, formats
 from ninfer.bench.machine import this_machine
 from ninfer.bench.report import Report, Row
 from ninfer.errors import UsageError
@@ -13,6 +13,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
     "convert": convert.run,
     "engine-batch": engine_batch.run,
     "engine-cpu": engine_cpu.run,
+    "engine-prefix": engine_prefix.run,
     "formats": formats.run,
 }
 

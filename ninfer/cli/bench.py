@@ -8,7 +8,7 @@ from pathlib import Path
 from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
 
-NAMES = ("artifact", "convert", "engine-batch", "engine-cpu", "formats")
+NAMES = ("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats")
 
 
 def build_parser() -> Parser:

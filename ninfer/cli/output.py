@@ -132,7 +132,9 @@ def print_result(result: GenerationResult, *, token_ids: bool) -> None:
         f"finish: {result.finish_reason}",
         f"tokens: {usage.prompt_tokens} prompt, {usage.completion_tokens} generated "
         f"({usage.reasoning_tokens} reasoning)",
-        f"prefill: {_rate(usage.prompt_tokens, result.prefill_seconds)}",
+        f"prefix: cached {usage.cached_tokens} of {usage.prompt_tokens} prompt tokens"
+        + (f" ({result.prefix_miss})" if result.prefix_miss else ""),
+        f"prefill: {_rate(usage.prompt_tokens - usage.cached_tokens, result.prefill_seconds)}",
         f"decode: {_rate(usage.completion_tokens - 1, result.decode_seconds)}",
     ]
     if token_ids:

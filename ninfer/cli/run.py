@@ -67,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
             elif isinstance(event, GenerationResult):
                 printer.end(event.usage)
                 print_result(event, token_ids=run.print_token_ids)
+    engine.close()
     return 0
 
 

@@ -148,7 +148,7 @@ class AsyncEngine:
             self._commands.put(lambda: self._drop(started))
 
     async def close(self, drain: float = 0.0) -> None:
-        """End the thread, after `drain` seconds in which those who are here may finish.
+        """End the engine and the thread, after `drain` seconds in which who is here may finish.
 
         New requests are refused at once, and who has not finished in time is cancelled. May be
         called twice. A step that has stalled is not waited for: its thread ends with the process.
@@ -241,7 +241,7 @@ class AsyncEngine:
                 self._engine.check()
                 audited = self._clock()
             try:
-                command = self._commands.get(block=not has_work)
+                command = self._next_command(wait=not has_work)
             except queue.Empty:
                 with self._watchdog.watching():
                     news = self._engine.step()
@@ -251,10 +251,24 @@ class AsyncEngine:
                 continue
             if command is None:
                 self._cancel_all()
+                self._engine.close()
                 return
             with self._watchdog.watching():
                 command()
             self._recover()
+
+    def _next_command(self, *, wait: bool) -> Callable[[], None] | None:
+        """The next command; idle times are used. Raises queue.Empty when not to `wait` for one."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._commands.get_nowait()
+            if not wait:
+                raise queue.Empty
+            with self._watchdog.watching():
+                pause = self._engine.tidy()
+            self._recover()
+            with contextlib.suppress(queue.Empty):
+                return self._commands.get(timeout=pause)
 
     def _recover(self) -> None:
         """Serve again when what had stalled is over; its callers have gone."""

@@ -15,6 +15,7 @@ from ninfer.engine.options import (
     check_generation,
     thinks,
 )
+from ninfer.engine.prefix import prefix_options
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import Resolved, resolve
 from ninfer.engine.session import Session
@@ -33,12 +34,10 @@ from ninfer.request import (
     StopRules,
     TokenForcer,
 )
-from ninfer.runtime import PAGE_SIZE, Runtime, RuntimeConfig, Sequence, SequenceRequest
+from ninfer.runtime import PAGE_SIZE, Runtime, Sequence, SequenceRequest
 from ninfer.runtime import Progress as RuntimeProgress
 from ninfer.runtime.memory_plan import ModelSizes
-from ninfer.runtime.prefix_keys import prefix_salt
 from ninfer.runtime.prefix_match import PrefixStats
-from ninfer.runtime.prefix_reuse import PrefixOptions
 from ninfer.runtime.speculative import PositionCounts, SpeculationCounters
 
 log = get_logger(__name__)
@@ -88,7 +87,7 @@ class Engine:
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        runtime = _build_runtime(options, model, resolved.runtime)
+        runtime = _build_runtime(options, model, resolved)
         return cls(model, runtime, step_timeout=options.step_timeout_s)
 
     def prepare(
@@ -229,6 +228,19 @@ class Engine:
         """Assert that pages and slots add up; for idle times and tests."""
         self._runtime.check()
 
+    def tidy(self) -> float | None:
+        """Do one piece of work that can wait for idle times.
+
+        Returns after how many seconds to call it again, None when nothing is left.
+        """
+        prefixes = self._runtime.prefixes
+        return prefixes.tidy() if prefixes else None
+
+    def close(self) -> None:
+        """End in good order: kept prompts are in --prefix-dir afterwards."""
+        if self._runtime.prefixes:
+            self._runtime.prefixes.close()
+
     def speculation_counters(self) -> SpeculationCounters | None:
         """What speculation did so far; None without it."""
         speculation = self._runtime.speculation
@@ -242,7 +254,7 @@ class Engine:
     def prefix_stats(self) -> PrefixStats | None:
         """What prefix reuse did so far; None without it."""
         prefixes = self._runtime.prefixes
-        return prefixes.cache.stats if prefixes else None
+        return prefixes.stats if prefixes else None
 
     def _check_ids(self, flag: str, ids: Iterable[int]) -> None:
         bound = self._model.config.text.addressable
@@ -263,19 +275,17 @@ class Engine:
         return time.perf_counter() - start
 
 
-def _build_runtime(options: EngineOptions, model: LoadedModel, sizes: RuntimeConfig) -> Runtime:
+def _build_runtime(options: EngineOptions, model: LoadedModel, resolved: Resolved) -> Runtime:
+    sizes = resolved.runtime
     speculation = build_speculation(options, model.config, sizes, model.weights, model.drafter)
-    prefix = None
-    if options.prefix_cache_mib:
-        # What must be equal before a kept page or state may stand for a computed one.
-        salt = {
-            "artifact": str(model.identity),
-            "kv": sizes.kv_format,
-            "dtype": str(sizes.dtype),
-            "state": str(sizes.state_dtype),
-            "drafter": options.spec,
-        }
-        prefix = PrefixOptions(options.prefix_cache_mib << 20, prefix_salt(salt))
+    prefix = prefix_options(
+        options,
+        sizes,
+        artifact=model.identity,
+        fingerprint=model.fingerprint,
+        backend=BACKEND,
+        decoded=resolved.residency.decoded,
+    )
     return Runtime(
         model.weights,
         model.config,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ninfer.artifact import Artifact, Identity, open_artifact
+from ninfer.artifact.fingerprint import fingerprint
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.plan import model_sizes
@@ -32,6 +33,7 @@ class LoadedModel:
     vision: VisionWeights | None = None
     drafter: DrafterModel | None = None
     identity: Identity | None = None
+    fingerprint: str = ""  # of the file, where something kept on disk depends on it
 
 
 def read_config(artifact: Artifact) -> ModelConfig:
@@ -63,7 +65,8 @@ def load_model(
     weights = bind_text(source, config, contents.table)
     tower = bind_vision(source, config, contents.table) if options.vision else None
     drafter = bind_drafter(options, source, config, contents.table)
-    return LoadedModel(config, weights, frontend, tower, drafter, artifact.identity)
+    mark = "" if options.prefix_dir is None else fingerprint(artifact)
+    return LoadedModel(config, weights, frontend, tower, drafter, artifact.identity, mark)
 
 
 def read_model(

@@ -15,6 +15,8 @@ KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
 STATE_BYTES: Final = {"fp32": 4, "bf16": 2}
 # What holds for sampling values that are not given.
 PRESET: Final = "the model's preset"
+# What --prefix-dir may take unless told otherwise: a handful of long conversations of a 27B model.
+PREFIX_DISK_MIB: Final = 32_768
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -78,6 +80,29 @@ class EngineOptions:
         256,
         "memory for the recurrent states of kept prompts; 0 turns prefix reuse off",
         metavar="N",
+    )
+    prefix_host_mib: int = option(
+        0,
+        "host memory for kept prompts that had to leave the device; 0 is none, and none of it is "
+        "part of the memory plan",
+        metavar="N",
+    )
+    prefix_dir: Path | None = option(
+        None,
+        "folder where kept prompts outlive the process; it then holds what users wrote",
+        metavar="DIR",
+        unset="none",
+    )
+    prefix_disk_mib: int | None = option(
+        None,
+        "disk space that --prefix-dir may take",
+        metavar="N",
+        unset=f"{PREFIX_DISK_MIB}",
+    )
+    reuse_decoded: bool = option(
+        False,
+        "also keep what decoding computed, not only prefill; a follow-up then starts sooner, and "
+        "may get other tokens than it would without",
     )
     max_pending_requests: int = option(16, "requests that may wait for a place", metavar="N")
     pending_timeout_ms: int = option(
@@ -249,8 +274,7 @@ def check_sizes(options: EngineOptions) -> None:
             f"({options.max_context})"
         )
     _check_drafts(options)
-    if options.prefix_cache_mib < 0:
-        raise UsageError(f"--prefix-cache-mib {options.prefix_cache_mib}: must not be negative")
+    _check_prefix(options)
     if options.max_pending_requests <= 0:
         raise UsageError(f"--max-pending-requests {options.max_pending_requests}: must be positive")
     if options.pending_timeout_ms <= 0:
@@ -271,6 +295,31 @@ def _check_drafts(options: EngineOptions) -> None:
         return
     if drafts is not None and not 1 <= drafts <= MOST_DRAFTS[spec]:
         raise UsageError(f"--draft-tokens {drafts}: --spec {spec} takes 1..{MOST_DRAFTS[spec]}")
+
+
+def _check_prefix(options: EngineOptions) -> None:
+    for flag, size in (
+        ("--prefix-cache-mib", options.prefix_cache_mib),
+        ("--prefix-host-mib", options.prefix_host_mib),
+    ):
+        if size < 0:
+            raise UsageError(f"{flag} {size}: must not be negative")
+    disk = options.prefix_disk_mib
+    if disk is not None and options.prefix_dir is None:
+        raise UsageError(f"--prefix-disk-mib {disk}: needs --prefix-dir")
+    if disk is not None and disk <= 0:
+        raise UsageError(f"--prefix-disk-mib {disk}: must be positive; leave --prefix-dir out")
+    given = {
+        "--prefix-host-mib": options.prefix_host_mib,
+        "--prefix-dir": options.prefix_dir,
+        "--reuse-decoded": options.reuse_decoded,
+    }
+    unused = [flag for flag, value in given.items() if value]
+    if not options.prefix_cache_mib and unused:
+        raise UsageError(
+            f"--prefix-cache-mib 0 turns prefix reuse off; leave out {', '.join(unused)}, or give "
+            "the cache memory"
+        )
 
 
 def size_of(flag: str, text: str) -> int:

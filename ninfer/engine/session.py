@@ -77,7 +77,12 @@ class Session:
             reason = self._at_limit
         self.result = GenerationResult(
             finish_reason=reason,
-            usage=Usage(self._prompt_tokens, len(self._ids), self._parser.reasoning_tokens),
+            usage=Usage(
+                self._prompt_tokens,
+                len(self._ids),
+                self._parser.reasoning_tokens,
+                sequence.match.length,
+            ),
             token_ids=tuple(self._ids),
             prefill_seconds=self._seconds[0],
             decode_seconds=self._seconds[1],
@@ -85,6 +90,7 @@ class Session:
             logprobs=tuple(self._logprobs),
             stop_reason=self._stop_reason(reason),
             prompt_logprobs=() if sequence.prompt_top is None else tuple(sequence.prompt_logprobs),
+            prefix_miss=sequence.match.miss,
         )
         yield self.result
 

@@ -1,12 +1,11 @@
 """Sequences of one prompt: it is computed once, and each goes on from the state behind it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from ninfer.models.forward_batch import Caches
-from ninfer.ops.tensors import PagedKV
-from ninfer.runtime.cache_views import page_views
+from ninfer.runtime.cache_views import CacheViews
 from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.sequence import Sequence
@@ -31,12 +30,10 @@ class Forks:
     costs its heirs the prefill of the prompt and changes nothing else.
     """
 
-    def __init__(
-        self, pages: PagePool, caches: Caches, drafter_layers: Mapping[str, PagedKV]
-    ) -> None:
+    def __init__(self, pages: PagePool, caches: Caches, views: CacheViews) -> None:
+        """`views` has the pages of all layers, the drafter's included."""
         self._pool = pages
-        layers = {f"text.{layer}": kv for layer, kv in caches.attention.items()}
-        self._views = page_views({**layers, **drafter_layers})
+        self._views = views
         self._device = caches.pending.device
         self._snapshots = StateSnapshots(caches, in_host_memory=True)
         self._waiting: dict[Sequence, list[Sequence]] = {}  # leader -> heirs
@@ -83,6 +80,10 @@ class Forks:
         for heir in heirs:
             heir.inherits = full
             self._forks[heir] = fork
+
+    def holds(self, sequence: Sequence) -> bool:
+        """Whether there is something for a sequence to take."""
+        return sequence in self._forks
 
     def take(self, sequence: Sequence) -> bool:
         """Give an admitted heir, whose slot is clear, what it inherits; False if that is nothing.

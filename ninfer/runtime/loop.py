@@ -13,6 +13,7 @@ from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
 from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
 from ninfer.runtime.batch import Piece, build_batch, target_rows
+from ninfer.runtime.cache_views import page_views
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.deadlines import overdue
 from ninfer.runtime.forks import Forks
@@ -62,16 +63,20 @@ class Runtime:
         self.pages = PagePool(runtime.pages)
         self.slots = StateSlotPool(runtime.state_slots, self._runner.caches)
         self.speculation = speculation
-        self.prefixes = PrefixReuse(self.pages, self._runner.caches, prefix) if prefix else None
-        drafter_layers = speculation.kv_layers if speculation else {}
-        self.forks = Forks(self.pages, self._runner.caches, drafter_layers)
+        caches = self._runner.caches
+        layers = {f"text.{layer}": kv for layer, kv in caches.attention.items()}
+        views = page_views({**layers, **(speculation.kv_layers if speculation else {})})
+        self.prefixes = PrefixReuse(self.pages, caches, prefix, views) if prefix else None
+        self.forks = Forks(self.pages, caches, views)
         self._scheduler = Scheduler(
             runtime,
             self.pages,
             self.slots,
             reclaim=self.prefixes.evict if self.prefixes else lambda pages: None,
             let_go=self.forks.drop,
+            is_ready=self._is_ready,
             released=self._forget,
+            commits_pages=bool(prefix and prefix.reuse_decoded),
         )
         self._media = MediaEncoding(self._runner.encode)
 
@@ -151,6 +156,8 @@ class Runtime:
         Sequences whose time is up end first, so that none overstays by more than one step.
         """
         ended = self._ended(self._overdue())
+        if self.prefixes:
+            self.prefixes.begin_step()
         for sequence in self._scheduler.admit():
             if not self.forks.take(sequence) and self.prefixes:
                 self.prefixes.reuse(sequence)
@@ -162,7 +169,15 @@ class Runtime:
         results = self._ended(self._pass(pieces)) if pieces else []
         if self.speculation and pieces:
             self._draft(self.speculation)
+        if self.prefixes and not self._scheduler.running and not ended:
+            self.prefixes.pause()
         return ended + [p for p in results if p.tokens or p.finish or p.error]
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence can start: what it takes over is in memory."""
+        if self.prefixes is None or self.forks.holds(sequence):
+            return True
+        return self.prefixes.is_ready(sequence)
 
     def _overdue(self) -> list[Progress]:
         queues = (*self._scheduler.waiting, *self._scheduler.running)
@@ -275,6 +290,8 @@ class Runtime:
     def _finish(self, sequence: Sequence, reason: FinishReason | None) -> None:
         self._scheduler.remove(sequence)
         self.forks.forget(sequence)
+        if self.prefixes:
+            self.prefixes.forget(sequence)
         sequence.finish = reason
 
     def _forget(self, sequence: Sequence) -> None:
@@ -321,6 +338,7 @@ class Runtime:
         self.forks.check([*running, *self._scheduler.waiting])
         if self.prefixes:
             self.prefixes.check(held)
+            assert self.prefixes.wanted <= set(self._scheduler.waiting)
         else:
             for page in range(self.pages.capacity):
                 assert self.pages.owners(page) == held[page], f"page {page}"

@@ -11,7 +11,7 @@ from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.kv_pages import PagePool
 from ninfer.runtime.prefix_keys import PrefixKey
 from ninfer.runtime.prefix_match import MissReason, PrefixMatch, PrefixStats
-from ninfer.runtime.prefix_spill import Spill
+from ninfer.runtime.prefix_spill import RestorePlan, Search, Spill
 from ninfer.runtime.prefix_tree import Boundary, Node, PrefixTree
 from ninfer.runtime.state_snapshots import Snapshot, StateSnapshots
 
@@ -46,6 +46,7 @@ class PrefixCache:
         self._spill = spill
         self._tree = PrefixTree()
         self._ghosts: OrderedDict[bytes, None] = OrderedDict()
+        self._unstored: dict[Node, None] = {}  # borders new since they were last stored
         self._tick = 0
         self.stats = PrefixStats()
         if not self.active:
@@ -75,22 +76,37 @@ class PrefixCache:
         """Pages that `evict` could free now: those that no running sequence holds."""
         return self._unshared(self._tree.nodes())
 
-    def match(self, key: PrefixKey) -> PrefixMatch:
+    def depths(self, key: PrefixKey) -> tuple[int, int]:
+        """Pages of a prompt that are cached, and those of them before the last state."""
+        path = self._tree.walk(key, key.reusable)
+        return len(path), _last_border(path)
+
+    def match(self, key: PrefixKey, search: Search | None = None) -> PrefixMatch:
         """The longest reusable beginning of a prompt, and why it is not longer.
 
-        Its pages are retained for the caller. At least one token is left to prefill.
+        Its pages are retained for the caller. At least one token is left to prefill. `search` is
+        what a look into the tiers gave, if that was done beforehand.
         """
         self._tick += 1
-        found = self._found(key) if self.active else PrefixMatch()
+        found = self._found(key, search) if self.active else PrefixMatch()
         self.stats.count(found, len(key))
         return found
 
-    def insert(self, key: PrefixKey, length: int, pages: Items[int], snapshot: Snapshot) -> int:
+    def insert(
+        self,
+        key: PrefixKey,
+        length: int,
+        pages: Items[int],
+        snapshot: Snapshot,
+        *,
+        instead_of: int = 0,
+    ) -> int:
         """Keep the first `length` tokens of `key`: its `pages` and the state behind them.
 
         `length` is a multiple of 64; `pages` may be more than that needs. Pages that are cached
         already stay as they are. Returns how many the cache took a share of. An entry is refused,
-        and counted, only when no state fits at all or a hash stands for two contents.
+        and counted, only when no state fits at all or a hash stands for two contents. The state
+        behind `instead_of` tokens goes, unless something else has used it.
         """
         assert 0 < length <= len(key) and length % PAGE_SIZE == 0, length
         self._tick += 1
@@ -105,6 +121,8 @@ class PrefixCache:
         self._pool.retain(fresh)
         self._keep_state(longer[-1], snapshot)
         self.stats.inserted += 1
+        if instead_of:
+            self._supersede(longer[instead_of // PAGE_SIZE - 1])
         return len(fresh)
 
     def evict(self, pages_needed: int) -> int:
@@ -117,6 +135,7 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Drop everything; stored entries stay where they are."""
+        self._unstored.clear()
         for node in sorted(self._tree.borders, key=lambda node: -node.depth):
             self._release(self._tree.unmark(node))
 
@@ -125,11 +144,15 @@ class PrefixCache:
 
         For idle times and the end of a process: what was written outlives it.
         """
-        spill, written = self._spill, 0
-        if spill is not None:
-            written = sum(spill.write(node) for node in self._tree.borders if not node.children)
-            self.stats.stored += written
-        return written
+        leaves = [node for node in self._tree.borders if not node.children]
+        return sum(self._store(node) for node in leaves)
+
+    def store_next(self) -> bool:
+        """Write one entry that is new since it was last written; False when there is none."""
+        node = next(iter(self._unstored), None)
+        if node is not None:
+            self._store(node)
+        return node is not None
 
     def check(self, held: Mapping[int, int] | None = None) -> None:
         """Assert structure and reference counts.
@@ -148,11 +171,12 @@ class PrefixCache:
                 owners = (page in cached) + held.get(page, 0)
                 assert self._pool.owners(page) == owners, f"page {page}"
 
-    def _found(self, key: PrefixKey) -> PrefixMatch:
+    def _found(self, key: PrefixKey, search: Search | None) -> PrefixMatch:
         path = self._tree.walk(key, key.reusable)
         trouble = None
         if self._spill is not None:
-            path, trouble = self._restored(self._spill, key, path)
+            search = search or self._spill.search(key, len(path), _last_border(path))
+            path, trouble = self._restored(self._spill, key, path, search.found)
         best = next((node for node in reversed(path) if node.boundary is not None), None)
         if best is None or best.boundary is None:
             reason, token = self._reason(key, path, 0)
@@ -194,13 +218,20 @@ class PrefixCache:
         return (MissReason.NEW_TOKENS if path else MissReason.NO_MATCH), None
 
     def _restored(
-        self, spill: Spill, key: PrefixKey, path: list[Node]
+        self,
+        spill: Spill,
+        key: PrefixKey,
+        path: list[Node],
+        plan: RestorePlan | MissReason | None,
     ) -> tuple[list[Node], MissReason | None]:
         """The path with what a tier adds to it, and why it did not when it could have."""
-        best = next((node.depth for node in reversed(path) if node.boundary is not None), 0)
-        plan = spill.plan(key, len(path), best)
         if isinstance(plan, MissReason) or plan is None:
             return path, plan
+        if plan.length <= _last_border(path):
+            return path, None
+        if plan.start > len(path):
+            # Pages that were there when the tier was searched have gone since.
+            return path, MissReason.BOUNDARY_EVICTED
         missing = plan.length - len(path)
         if missing > self._pool.free_count:
             self._evict(missing - self._pool.free_count, frozenset(path))
@@ -221,9 +252,25 @@ class PrefixCache:
             self._touch(node.boundary)
             return
         self._tree.mark(node, Boundary(snapshot, self._tick))
+        self._unstored[node] = None
         while len(self._tree.borders) > self._limit:
             victim = min((n for n in self._tree.borders if n is not node), key=self._value)
             self._drop(victim)
+
+    def _supersede(self, node: Node) -> None:
+        if node.boundary is not None and node.boundary.uses == 1:
+            self._unstored.pop(node, None)
+            gone = self._tree.unmark(node)
+            assert not gone, "a later page follows"
+
+    def _store(self, node: Node) -> int:
+        self._unstored.pop(node, None)
+        if self._spill is None:
+            return 0
+        stored, left = self._spill.store(node)
+        self.stats.stored += stored
+        self.stats.unstored += left
+        return stored
 
     def _touch(self, boundary: Boundary) -> None:
         boundary.used = self._tick
@@ -271,7 +318,10 @@ class PrefixCache:
         Returns the page before them when that is a leaf now.
         """
         if self._spill is not None and not node.children:
-            self.stats.stored += self._spill.write(node)
+            stored, left = self._spill.write(node)
+            self.stats.stored += stored
+            self.stats.unstored += left
+        self._unstored.pop(node, None)
         gone = self._tree.unmark(node)
         self.stats.dropped_states += 1
         self._release(gone)
@@ -286,3 +336,8 @@ class PrefixCache:
             self._ghosts.move_to_end(node.chain)
         while len(self._ghosts) > _GHOSTS:
             self._ghosts.popitem(last=False)
+
+
+def _last_border(path: list[Node]) -> int:
+    """Pages before the last state of a path, 0 without one."""
+    return next((node.depth for node in reversed(path) if node.boundary is not None), 0)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ninfer.request import PrefixMiss
 from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.state_snapshots import Snapshot
 
@@ -41,16 +42,15 @@ class PrefixMatch:
     token: int | None = None
     shared: int = 0
 
-    def describe(self) -> str | None:
-        """The reason as one word, with the token where that is known; None for a full hit."""
-        if self.reason is None:
-            return None
-        return str(self.reason) if self.token is None else f"{self.reason}:{self.token}"
+    @property
+    def miss(self) -> PrefixMiss | None:
+        """The reason as clients see it; None for a full hit."""
+        return None if self.reason is None else PrefixMiss(str(self.reason), self.token)
 
 
 @dataclass(slots=True)
 class PrefixStats:
-    """Counters since the start, for reports; only the cache writes them."""
+    """Counters since the start, for reports."""
 
     lookups: int = 0
     hits: int = 0
@@ -61,6 +61,8 @@ class PrefixStats:
     dropped_states: int = 0
     dropped_pages: int = 0
     stored: int = 0  # entries written to a tier
+    unstored: int = 0  # entries for whose way to a tier there was no time or place
+    failed_writes: int = 0  # entries that a disk refused, or that its queue had no room for
     restored: int = 0  # entries read back from one
     reasons: dict[MissReason, int] = field(default_factory=dict)
 

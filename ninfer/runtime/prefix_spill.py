@@ -1,7 +1,7 @@
 """Entries of the prefix cache on their way to a tier and back: page copies, chains of records."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -31,6 +31,25 @@ class RestorePlan:
         """Pages after the restore."""
         return self.records[0].length
 
+    @property
+    def start(self) -> int:
+        """Pages that must be in memory already."""
+        return self.records[-1].start
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a look into the tiers found; None: nothing, a reason: nothing of use."""
+
+    found: RestorePlan | MissReason | None
+
+
+class Written(NamedTuple):
+    """Entries that a write put into a tier, and those for which there was no time or place."""
+
+    stored: int
+    left: int
+
 
 class Spill:
     """Copies entries out of the caches into a tier, and plans and loads what comes back.
@@ -38,22 +57,60 @@ class Spill:
     A record holds the pages behind the border before it, and that border's own record those before,
     so a shared beginning is stored once. Both are written together, and the beginning is always the
     newer one, so that a tier does not drop it first.
+
+    What is dropped goes to `tier`, at most `step_bytes` of copies between two calls of
+    `begin_step`; what is stored ahead of that goes to `lasting`, which outlives the process.
     """
 
-    def __init__(self, pages: CacheViews, snapshots: StateSnapshots, tier: Tier) -> None:
+    def __init__(
+        self,
+        pages: CacheViews,
+        snapshots: StateSnapshots,
+        tier: Tier,
+        *,
+        lasting: Tier | None = None,
+        step_bytes: int | None = None,
+    ) -> None:
         self._pages = pages
+        self._state_bytes = snapshots.snapshot_bytes
         self._device = snapshots.device
         self._tier = tier
+        self._lasting = lasting or tier
+        self._step_bytes = step_bytes
+        self._spent = 0
         self._form = RecordForm.of(pages, snapshots.views)
 
-    def write(self, node: Node) -> int:
-        """Store the entry of a border and those it continues; returns how many were not there."""
+    def begin_step(self) -> None:
+        """Allow copies anew."""
+        self._spent = 0
+
+    def write(self, node: Node) -> Written:
+        """Keep the entry of a border that is dropped, and those it continues."""
+        return self._put(node, self._tier, self._step_bytes)
+
+    def store(self, node: Node) -> Written:
+        """Keep them where they outlive the process, however long the copies take."""
+        return self._put(node, self._lasting, None)
+
+    def _put(self, node: Node, tier: Tier, limit: int | None) -> Written:
         borders = [above for above in node.upwards() if above.boundary is not None]
-        return sum(
-            self._tier.put(self._record(border, border.boundary.snapshot))
-            for border in borders
-            if border.boundary is not None and not self._tier.touch(border.chain)
-        )
+        stored = 0
+        # The beginning first: without it what follows would be of no use.
+        for index, border in enumerate(reversed(borders)):
+            assert border.boundary is not None
+            if tier.touch(border.chain):
+                continue
+            size = (border.depth - border.base) * self._pages.unit_bytes + self._state_bytes
+            if limit is not None:
+                if self._spent + size > limit:
+                    return Written(stored, len(borders) - index)
+                self._spent += size
+            if not tier.put(self._record(border, border.boundary.snapshot)):
+                return Written(stored, len(borders) - index)
+            stored += 1
+        for border in borders:
+            tier.touch(border.chain)
+        return Written(stored, 0)
 
     def _record(self, node: Node, snapshot: Snapshot) -> Record:
         path, base = node.path, node.base
@@ -71,11 +128,14 @@ class Spill:
             state=tuple(t.to(_HOST) for t in snapshot.tensors),
         )
 
-    def plan(self, key: PrefixKey, cached: int, best: int) -> RestorePlan | MissReason | None:
-        """How to get beyond `best` pages, of which `cached` are in memory, without a state.
+    def search(self, key: PrefixKey, cached: int, best: int) -> Search:
+        """How to get beyond `best` pages, behind which a state is in memory, with `cached` pages.
 
-        A reason when entries were there and none is of use; None when there are none.
+        It reads from tiers and touches neither caches nor device, so any thread may run it.
         """
+        return Search(self._plan(key, cached, best))
+
+    def _plan(self, key: PrefixKey, cached: int, best: int) -> RestorePlan | MissReason | None:
         trouble: MissReason | None = None
         for length in range(key.reusable, best, -1):
             if not self._tier.holds(key.chain(length)):

@@ -5,6 +5,7 @@ import fcntl
 import os
 import secrets
 import stat
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ _PARTIAL: Final = ".partial"
 
 
 class Tier(Protocol):
-    """A store of records by chain hash. Nothing in it can make a request fail."""
+    """A store of records by chain hash, for any thread. Nothing in it can make a request fail."""
 
     def holds(self, chain: bytes) -> bool:
         """Whether a record is there; it may still prove unusable."""
@@ -47,6 +48,7 @@ class HostTier:
         self._capacity = capacity_bytes
         self._overflow = overflow
         self._records: OrderedDict[bytes, Record] = OrderedDict()
+        self._lock = threading.RLock()
         self.bytes = 0
 
     def holds(self, chain: bytes) -> bool:
@@ -57,31 +59,41 @@ class HostTier:
 
     def touch(self, chain: bytes) -> bool:
         """Make a record the newest of those that it lies with; False when it is nowhere."""
-        if chain in self._records:
-            self._records.move_to_end(chain)
-            return True
+        with self._lock:
+            if chain in self._records:
+                self._records.move_to_end(chain)
+                return True
         return self._overflow is not None and self._overflow.touch(chain)
 
     def put(self, record: Record) -> bool:
         """Keep a record; one that is larger than the capacity goes to the overflow at once."""
         if record.tensor_bytes > self._capacity:
             return self._overflow is not None and self._overflow.put(record)
-        self._forget(record.chain)
-        self._records[record.chain] = record
-        self.bytes += record.tensor_bytes
-        while self.bytes > self._capacity:
-            oldest = next(iter(self._records.values()))
-            self._forget(oldest.chain)
-            if self._overflow is not None:
-                self._overflow.put(oldest)
+        gone: list[Record] = []
+        with self._lock:
+            self._forget(record.chain)
+            self._records[record.chain] = record
+            self.bytes += record.tensor_bytes
+            while self.bytes > self._capacity:
+                gone.append(next(iter(self._records.values())))
+                self._forget(gone[-1].chain)
+        for oldest in gone:
+            self._pass_on(oldest)
         return True
+
+    def flush(self) -> None:
+        """Give a copy of everything to the overflow, for the end of a process."""
+        for record in list(self._records.values()):
+            self._pass_on(record)
 
     def get(self, chain: bytes, form: RecordForm) -> Record | MissReason | None:
         """The record, from here or from the overflow."""
-        record = self._records.get(chain)
+        with self._lock:
+            record = self._records.get(chain)
+            if record is not None:
+                self._records.move_to_end(chain)
         if record is None:
             return None if self._overflow is None else self._overflow.get(chain, form)
-        self._records.move_to_end(chain)
         return record if record.layout == form.layout else MissReason.STORED_CHANGED
 
     def drop(self, chain: bytes) -> None:
@@ -90,10 +102,15 @@ class HostTier:
         if self._overflow is not None:
             self._overflow.drop(chain)
 
+    def _pass_on(self, record: Record) -> None:
+        if self._overflow is not None and not self._overflow.touch(record.chain):
+            self._overflow.put(record)
+
     def _forget(self, chain: bytes) -> None:
-        record = self._records.pop(chain, None)
-        if record is not None:
-            self.bytes -= record.tensor_bytes
+        with self._lock:
+            record = self._records.pop(chain, None)
+            if record is not None:
+                self.bytes -= record.tensor_bytes
 
 
 class DiskTier:
@@ -155,7 +172,7 @@ class DiskTier:
                 os.utime(path)
                 return record
             self.drop(chain)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._failed("read", error)
             return MissReason.STORED_DAMAGED
         return record if isinstance(record, MissReason) else MissReason.STORED_DAMAGED
@@ -206,12 +223,11 @@ class DiskTier:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink(missing_ok=True)
 
-    def _failed(self, what: str, error: OSError) -> None:
+    def _failed(self, what: str, error: OSError | MemoryError) -> None:
         self.failures += 1
         if self.failures == 1:
-            log.warning(
-                "%s: a prefix cache entry could not be %s: %s", self._folder, what, error.strerror
-            )
+            reason = error.strerror if isinstance(error, OSError) else "out of memory"
+            log.warning("%s: a prefix cache entry could not be %s: %s", self._folder, what, reason)
 
 
 def _read(path: Path) -> bytearray | None:

@@ -30,17 +30,23 @@ class Scheduler:
         *,
         reclaim: Callable[[int], object] = lambda pages: None,
         let_go: Callable[[], bool] = lambda: False,
+        is_ready: Callable[[Sequence], bool] = lambda sequence: True,
         released: Callable[[Sequence], None] = lambda sequence: None,
+        commits_pages: bool = False,
     ) -> None:
         """`reclaim(n)` tries to free n pages that only caches hold; `let_go` gives up what is held
-        for sequences that wait, and says whether that was anything; `released` hears of every
-        sequence that lost its pages and slot."""
+        for sequences that wait, and says whether that was anything; a sequence starts once
+        `is_ready`; `released` hears of every sequence that lost its pages and slot. With
+        `commits_pages` no decode piece with drafts reaches across a page border, so that all rows
+        before it are committed there."""
         self._runtime = runtime
         self._pages = pages
         self._slots = slots
         self._reclaim = reclaim
         self._let_go = let_go
+        self._is_ready = is_ready
         self._released = released
+        self._commits_pages = commits_pages
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
 
@@ -78,7 +84,7 @@ class Scheduler:
         """
         while self._slots.free_count:
             sequence = next((s for s in self.waiting if s.leader is None), None)
-            if sequence is None:
+            if sequence is None or not self._is_ready(sequence):
                 return
             needed = pages_for(len(sequence.tokens) + self._runtime.window) - sequence.inherits
             if self.running and not self._available(needed):
@@ -112,6 +118,9 @@ class Scheduler:
         if sequence.decodes:
             # The last token that may be produced needs no draft behind it.
             drafts = min(len(sequence.drafts), self._runtime.window - 1, sequence.remaining - 1)
+            if self._commits_pages:
+                left = PAGE_SIZE - sequence.cached % PAGE_SIZE
+                drafts = min(drafts, max(left - 2, 0))
             # Without drafts nothing can be rejected, and committing at once is less work.
             return Piece(sequence, 1 + drafts, logits=1 + drafts, held=drafts > 0)
         if sequence.cached < sequence.prompt_length:

@@ -62,7 +62,7 @@ class Sequence:
     runs: tuple[MediaRun, ...] = ()  # which tokens stand for which rows of them
     arrived: float = 0.0  # time of the runtime's clock
     expires: float = math.inf  # when the request's own deadline ends it
-    match: PrefixMatch | None = None  # what the prefix cache had at admission
+    match: PrefixMatch = field(default_factory=PrefixMatch)  # of its first admission; holds nothing
     borders: tuple[int, ...] = ()  # where its prefill stops for a prefix worth keeping
     leader: "Sequence | None" = None  # whose prompt, the same as its own, it waits for
     inherits: int = 0  # full pages that a fork holds for it until it starts

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from ninfer.artifact import open_artifact
-from ninfer.bench import BENCHMARKS, artifact, convert, engine_batch, engine_cpu, formats
+from ninfer.bench import (
+    BENCHMARKS,
+    artifact,
+    convert,
+    engine_batch,
+    engine_cpu,
+    engine_prefix,
+    formats,
+)
 from ninfer.cli.bench import NAMES
 from ninfer.errors import ArtifactError, FormatError, GenerationError
 from ninfer.formats import FORMATS, quantise
@@ -132,3 +140,25 @@ def test_batches_are_not_timed_when_company_changes_tokens(monkeypatch: pytest.M
     monkeypatch.setattr(engine_batch, "_results", results)
     with pytest.raises(GenerationError, match="company changes the tokens"):
         engine_batch.run(scale="micro", max_new=40, repeats=1)
+
+
+def test_a_conversation_is_counted_beside_its_bound(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine_prefix, "TURNS", 4)
+    rows = engine_prefix.run(activations=("fp32",))
+    whole, exact, loose, answers, ids = rows
+    assert whole.value == exact.value <= exact.reference < whole.reference
+    assert loose.value < exact.value == loose.reference
+    assert (answers.reference, answers.unit, ids.unit) == (4, "answers", "ids")
+
+
+def test_nothing_is_counted_when_reuse_changes_a_token(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine_prefix, "TURNS", 2)
+    honest = engine_prefix.repeat
+
+    def other(engine: object, prompts: object, like: list[engine_prefix.Turn]):
+        turns = honest(engine, prompts, like)
+        return [replace(turns[0], ids=(*turns[0].ids[:-1], 0)), *turns[1:]]
+
+    monkeypatch.setattr(engine_prefix, "repeat", other)
+    with pytest.raises(GenerationError, match="prefix reuse changes the tokens"):
+        engine_prefix.run(activations=("fp32",))

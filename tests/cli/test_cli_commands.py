@@ -380,3 +380,16 @@ def test_the_environment_matters_only_when_the_flag_is_not_given(
     monkeypatch.setenv("NINFER_CUDA_SYNC", "slow")
     with pytest.raises(SystemExit):
         main(["run", "--help"])
+
+
+def test_a_second_command_finds_the_prompt_in_the_folder(
+    capsys: pytest.CaptureFixture[str], dense: Path, tmp_path: Path
+) -> None:
+    options = ["--prompt", "word " * 50, "--max-new", 8, *RUN, "--prefix-dir", tmp_path]
+    status, first, err = call(capsys, "run", dense, "--no-thinking", *options)
+    assert status == 0
+    assert "prefix: cached 0 of " in err and " prompt tokens (no_match)\n" in err
+    status, second, err = call(capsys, "run", dense, "--no-thinking", *options)
+    assert (status, second) == (0, first)
+    cached = int(err.split("prefix: cached ")[1].split()[0])
+    assert cached >= 128 and f"cached {cached} of " in err and "(no_match)" not in err

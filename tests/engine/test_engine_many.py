@@ -9,7 +9,7 @@ from test_engine_speculation import artifacts, ask, load  # noqa: F401  # a fixt
 
 from ninfer.engine import AsyncEngine, Engine, GenerationOptions
 from ninfer.errors import UsageError
-from ninfer.request import GenerationResult, TextDelta
+from ninfer.request import GenerationResult, PrefixMiss, TextDelta
 
 OPTIONS = GenerationOptions(
     temperature=1.0, presence_penalty=0.5, max_new=24, seed=2**64 - 2, logprobs=1
@@ -18,7 +18,9 @@ TEXT = "What is a state slot, and what is a page? " * 2
 
 
 def outcome(result: GenerationResult) -> tuple[object, ...]:
-    return result.token_ids, result.logprobs, result.finish_reason, result.usage
+    """All but what the prefix cache had, which does not depend on the request alone."""
+    usage = replace(result.usage, cached_tokens=0)
+    return result.token_ids, result.logprobs, result.finish_reason, usage
 
 
 def singles(engine: Engine, count: int, options: GenerationOptions) -> list[tuple[object, ...]]:
@@ -43,13 +45,16 @@ def test_each_answer_is_that_of_its_seed(
     engine = load(artifacts[kind], spec=spec, adaptive_drafts=False)
     options = replace(OPTIONS, stop=("a",))
     expected = singles(load(artifacts[kind], prefix_cache_mib=0), 4, options)
-    for _ in range(2):
+    for visit in range(2):
         generations = engine.generate_many(ask(engine, TEXT), options, 4)
         found = []
         for generation in generations:
             *_, last = generation
             assert isinstance(last, GenerationResult)
             found.append(outcome(last))
+            # Those that inherit the prompt have of it in the cache what the first one had.
+            assert last.usage.cached_tokens == 64 * visit
+            assert last.prefix_miss == (None if visit else PrefixMiss("no_match"))
         assert found == expected
         engine.check()
         assert not engine.has_work
