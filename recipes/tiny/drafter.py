@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recipes.tiny.layers import EPS, Matrix, Mlp, norm, pointwise
+from recipes.tiny.fused import fused
+from recipes.tiny.layers import EPS, Matrix, Mlp, norm
 from recipes.tiny.quantised import Rows
 
 _FORMAT = "W8G32_F16S"
 
 
-@pointwise
+@fused
 def plain_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """x / rms(x) * weight, in float32, back in x's dtype."""
     wide = x.float()

@@ -4,37 +4,28 @@ The formulas are those of docs/ops.md; here they are written over padded batches
 differentiated. Padding stands on the right, where causal layers cannot see it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from recipes.tiny.fused import fused
 from recipes.tiny.gated_delta import gated_delta
 from recipes.tiny.quantised import Rows, imitate
 
 EPS = 1e-6
 
 
-def pointwise(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Fuse a chain of pointwise ops on CUDA; elsewhere compiling costs more than it saves."""
-    fused = torch.compile(function, dynamic=True)
-
-    def call(*args: Any) -> Tensor:
-        return fused(*args) if args[0].is_cuda else function(*args)
-
-    return call
-
-
-@pointwise
+@fused
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """x / rms(x) * (1 + weight) over the last dimension, in float32, back in x's dtype."""
     wide = x.float()
     return (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt() * (1 + weight)).to(x.dtype)
 
 
-@pointwise
+@fused
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
     """x / rms(x) * weight * silu(gate), in gate's dtype."""
     wide = x.float()
@@ -42,26 +33,26 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
     return (normed * functional.silu(gate.float())).to(gate.dtype)
 
 
-@pointwise
+@fused
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up."""
     return functional.silu(gate) * up
 
 
-@pointwise
+@fused
 def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
     """x * sigmoid(gate)."""
     return x * torch.sigmoid(gate)
 
 
-@pointwise
+@fused
 def unit_heads(x: Tensor) -> Tensor:
-    """Heads [..., D] at length one, in float32."""
+    """Heads [..., D] at length one."""
     wide = x.float()
-    return wide * (wide.square().sum(-1, keepdim=True) + EPS).rsqrt()
+    return (wide * (wide.square().sum(-1, keepdim=True) + EPS).rsqrt()).to(x.dtype)
 
 
-@pointwise
+@fused
 def short_convolution(x: Tensor, taps: Tensor) -> Tensor:
     """Causal depthwise convolution of x [B, T, C] by taps [C, 4], then SiLU; last tap is newest."""
     length, width = x.shape[1], taps.shape[1]
@@ -70,7 +61,13 @@ def short_convolution(x: Tensor, taps: Tensor) -> Tensor:
     return functional.silu(mixed).to(x.dtype)
 
 
-@pointwise
+@fused
+def log_decay(a: Tensor, rate: Tensor, bias: Tensor) -> Tensor:
+    """-exp(rate) * softplus(a + bias), float32."""
+    return -rate.exp() * functional.softplus(a.float() + bias)
+
+
+@fused
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Split-half rotation of the first 2 * R dims of heads x [B, T, H, D]; tables [B, T, R]."""
     size = cosine.shape[-1]
@@ -174,11 +171,9 @@ class GatedDeltaNet(nn.Module):
         mixed = short_convolution(self.in_proj_qkv(x), self.conv1d.weight.squeeze(1))
         sizes = [self.keys * self.dim] * 2 + [self.values * self.dim]
         query, key, value = (p.unflatten(-1, (-1, self.dim)) for p in mixed.split(sizes, dim=-1))
-        share = self.values // self.keys
-        query, key = (unit_heads(p).repeat_interleave(share, dim=2) for p in (query, key))
-        decay = -self.A_log.exp() * functional.softplus(self.in_proj_a(x).float() + self.dt_bias)
+        decay = log_decay(self.in_proj_a(x), self.A_log, self.dt_bias)
         write = torch.sigmoid(self.in_proj_b(x).float())
-        out = gated_delta(query, key, value.float(), decay, write)
+        out = gated_delta(unit_heads(query), unit_heads(key), value, decay, write)
         gate = self.in_proj_z(x).unflatten(-1, (self.values, self.dim))
         return self.out_proj(gated_rms_norm(out, gate, self.norm.weight).flatten(2))
 

@@ -33,7 +33,8 @@ def losses(model: DemoModel, batch: Batch, depth: int) -> Losses:
     total = text
     if drafts:
         total = total + MTP_WEIGHT / len(drafts) * sum(drafts)
-    balance = [m.balance for m in model.modules() if isinstance(m, SparseMoe) and m.balance]
+    found = [m.balance for m in model.modules() if isinstance(m, SparseMoe)]
+    balance = [b for b in found if b is not None]
     if balance:
         total = total + BALANCE_WEIGHT * batch.weights.sum() * sum(balance) / len(balance)
     return Losses(total, text, drafts)
