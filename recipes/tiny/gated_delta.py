@@ -39,9 +39,7 @@ def gated_delta(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor) -
 @fused
 def _chunk_gates(decay: Tensor, write: Tensor) -> tuple[Tensor, Tensor]:
     """Running sums of `decay` inside chunks, and `write`: [B, T, H] -> [N, B * H, C]."""
-    parts = [
-        x.unflatten(1, (-1, CHUNK)).permute(1, 0, 3, 2).flatten(1, 2) for x in (decay, write)
-    ]
+    parts = [x.unflatten(1, (-1, CHUNK)).permute(1, 0, 3, 2).flatten(1, 2) for x in (decay, write)]
     return parts[0].cumsum(-1), parts[1].contiguous()
 
 

@@ -223,7 +223,7 @@ class SparseMoe(nn.Module):
         return imitate(flat, [Rows(flat.shape[0], self.formats[name])]).view_as(weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [B, T, hidden] -> the same; leaves the load-balancing loss of this call in `balance`."""
+        """x [B, T, hidden] -> the same; leaves the load-balancing loss of the call in `balance`."""
         logits = self.gate(x).float()  # [B, T, E]
         best = logits.topk(self.top_k, dim=-1)
         share = torch.zeros_like(logits).scatter(-1, best.indices, best.values.softmax(-1))

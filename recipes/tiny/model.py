@@ -20,7 +20,7 @@ from recipes.tiny.layers import (
     norm,
     rms_norm,
 )
-from recipes.tiny.quantised import Rows
+from recipes.tiny.quantised import Rows, imitate
 
 # MTP is stored as W8 whatever the decoder has.
 _MTP_FORMAT = "W8G32_F16S"
@@ -171,6 +171,7 @@ class VisionTower(nn.Module):
         self.patch_embed.proj = nn.Conv3d(
             3, width, (vision["temporal_patch_size"], patch, patch)
         )  # holds the parameters; the product is a matrix product
+        self.imitating = False
         self.pos_embed = nn.Module()
         table = torch.empty(vision["num_position_embeddings"], width).normal_(std=0.02)
         self.pos_embed.weight = nn.Parameter(table)
@@ -184,8 +185,8 @@ class VisionTower(nn.Module):
     def forward(self, slices: Slices, dtype: torch.dtype) -> Tensor:
         """Rows [M, output] of the merged patches of all slices, padding left out."""
         pixels = (slices.patches.to(torch.float32) / 127.5 - 1).to(dtype)  # [N, P, row]
-        proj = self.patch_embed.proj
-        x = functional.linear(pixels, proj.weight.flatten(1).to(dtype), proj.bias.to(dtype))
+        bias = self.patch_embed.proj.bias.to(dtype)
+        x = functional.linear(pixels, self._patch_matrix().to(dtype), bias)
         table = self.pos_embed.weight[slices.corners]  # [N, P, 4, width]
         x = x.float() + (table * slices.shares.unsqueeze(-1)).sum(-2)
         exponent = torch.arange(self.quarter, device=x.device) / self.quarter
@@ -197,6 +198,11 @@ class VisionTower(nn.Module):
         merge = self.merger.linear_fc1.weight.shape[1] // x.shape[-1]
         rows = self.merger.norm(x).to(dtype)[slices.valid].view(-1, merge * x.shape[-1])
         return self.merger.linear_fc2(functional.gelu(self.merger.linear_fc1(rows)))
+
+    def _patch_matrix(self) -> Tensor:
+        """Weight [width, row] of the patch embedding, or what its stored form would give back."""
+        weight = self.patch_embed.proj.weight.flatten(1)
+        return imitate(weight, [Rows(len(weight), "Q6G64_F16S")]) if self.imitating else weight
 
 
 class DemoModel(nn.Module):
@@ -220,7 +226,7 @@ class DemoModel(nn.Module):
     def imitate_storage(self, on: bool) -> None:
         """Compute with the values that the artifact will hold, or with the plain weights again."""
         for module in self.modules():
-            if isinstance(module, Matrix | SparseMoe):
+            if isinstance(module, Matrix | SparseMoe | VisionTower):
                 module.imitating = on
 
     def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ from recipes.tiny.checkpoint import load_weights, save_drafter
 from recipes.tiny.drafter import Drafter
 from recipes.tiny.feed import batches
 from recipes.tiny.geometry import DFLASH, config_of
-from recipes.tiny.layers import Matrix
 from recipes.tiny.mixture import MIXTURES
 from recipes.tiny.model import DemoModel
 from recipes.tiny.optimiser import optimisers
@@ -68,9 +67,7 @@ def train(options: argparse.Namespace) -> None:
         progress = (time.monotonic() - start) / options.seconds
         if progress >= 1:
             break
-        for module in drafter.modules():
-            if isinstance(module, Matrix):
-                module.imitating = progress > 0.7
+        drafter.imitate_storage(progress > 0.7)
         if step % READINGS == 0:
             answers = own_batch(target, next(feed).to(device), step)
             embedded = functional.embedding(
