@@ -1,13 +1,11 @@
 """What a checkpoint's generation_config.json says: the ids that end a turn, and how to sample."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ninfer.errors import ArtifactError
 from ninfer.frontend.tokenizer import Tokenizer
 from ninfer.json_text import parse_json
-from ninfer.log import get_logger
 from ninfer.request import SamplingParams
 
 GENERATION_CONFIG: Final = "frontend/generation_config.json"
@@ -21,9 +19,8 @@ _NUMBERS: Final[Mapping[str, tuple[float, float, float]]] = {
     "min_p": (0.0, 1.0, 0.0),
     "presence_penalty": (-2.0, 2.0, 0.0),
     "frequency_penalty": (-2.0, 2.0, 0.0),
+    "repetition_penalty": (0.0, 10.0, 1.0),
 }
-
-_log = get_logger(__name__)
 
 
 def stop_ids(data: bytes, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -46,9 +43,8 @@ def stop_ids(data: bytes, tokenizer: Tokenizer) -> tuple[int, ...]:
 def sampling_defaults(data: bytes) -> SamplingParams:
     """How to sample when a request does not say: greedily, unless `do_sample` is true.
 
-    With it, `temperature`, `top_p`, `top_k`, `min_p`, `presence_penalty` and `frequency_penalty`
-    are read; a missing one changes nothing about the model's own distribution. A
-    `repetition_penalty`, which this engine does not have, is reported in the log. Raises
+    With it, `temperature`, `top_p`, `top_k`, `min_p` and the presence, frequency and repetition
+    penalties are read; a missing one changes nothing about the model's own distribution. Raises
     ArtifactError for a value outside its range.
     """
     members = _members(data)
@@ -56,12 +52,6 @@ def sampling_defaults(data: bytes) -> SamplingParams:
     if not isinstance(sampled, bool):
         raise ArtifactError(
             f"resource {GENERATION_CONFIG}: do_sample is {sampled!r}, must be true or false"
-        )
-    if members.get("repetition_penalty", 1.0) != 1.0:
-        _log.warning(
-            "resource %s: repetition_penalty %r is not supported and not applied",
-            GENERATION_CONFIG,
-            members["repetition_penalty"],
         )
     if not sampled:
         return SamplingParams()
@@ -78,10 +68,12 @@ def _number(members: Mapping[str, Any], name: str) -> float:
     low, high, missing = _NUMBERS[name]
     value = members.get(name, missing)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not low <= value <= high:
+    # Logits are divided by the repetition penalty.
+    is_zero = name == "repetition_penalty" and value == 0
+    if not is_number or is_zero or not low <= value <= high:
         raise ArtifactError(
             f"resource {GENERATION_CONFIG}: {name} is {value!r}, must be between {low:g} and"
-            f" {high:g}"
+            f" {high:g}{' and not 0' if is_zero else ''}"
         )
     return float(value)
 
