@@ -14,11 +14,19 @@ from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.models import ModelConfig
 from ninfer.models.components import with_addressable
-from ninfer.models.qwen3_6 import TextWeights, VisionWeights, bind_text, bind_vision
+from ninfer.models.qwen3_6 import (
+    TextWeights,
+    VisionWeights,
+    bind_text,
+    bind_vision,
+    sampling_preset,
+)
 from ninfer.models.qwen3_6.parameters import parameter_specs
 from ninfer.models.qwen3_6.vision_weights import VISION_PREFIX
 from ninfer.models.qwen3_6.weights import TEXT_PREFIX
+from ninfer.models.registry import is_registered
 from ninfer.models.values import check_divisors, check_draft_ids
+from ninfer.request import SamplingParams
 from ninfer.runtime.memory_plan import ModelSizes
 
 
@@ -32,6 +40,15 @@ class LoadedModel:
     vision: VisionWeights | None = None
     drafter: DrafterModel | None = None
     identity: Identity | None = None
+
+    def sampling(self, *, thinking: bool) -> SamplingParams:
+        """The preset: that of the authors for a registered model, else that of the model's files.
+
+        The recommendations for large models do not suit a small one of the same shape.
+        """
+        if self.identity is None or not is_registered(self.identity):
+            return self.frontend.sampling
+        return sampling_preset(self.config, thinking=thinking)
 
 
 def read_config(artifact: Artifact) -> ModelConfig:

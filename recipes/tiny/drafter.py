@@ -1,4 +1,4 @@
-"""The DFlash block drafter of `tiny-moe` in plain PyTorch; the formulas are those of docs/ops.md."""
+"""The DFlash drafter of `tiny-moe` in plain PyTorch; its formulas are those of docs/ops.md."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -90,6 +90,12 @@ class Drafter(nn.Module):
         self.fc = Matrix(hidden, taps * hidden, [Rows(hidden, _FORMAT)])
         self.hidden_norm, self.norm = norm(hidden, 1.0), norm(hidden, 1.0)
         self.layers = nn.ModuleList(DrafterLayer(sizes) for _ in range(sizes["num_hidden_layers"]))
+
+    def imitate_storage(self, on: bool) -> None:
+        """Compute with the values that the artifact will hold, or with the plain weights again."""
+        for module in self.modules():
+            if isinstance(module, Matrix):
+                module.imitating = on
 
     def forward(self, taps: list[Tensor], embedded: Tensor, anchors: Tensor) -> Tensor:
         """States [B, A, K, hidden] of the masks behind each anchor.

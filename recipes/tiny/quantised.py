@@ -4,7 +4,7 @@ Gradients pass straight through. The rounding is that of `ninfer.formats.grouped
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +26,19 @@ def imitate(weight: Tensor, rows: Sequence[Rows]) -> Tensor:
     with torch.no_grad():
         parts = weight.detach().float().split([part.count for part in rows])
         stored = [round_trip(p, part.format) for p, part in zip(parts, rows, strict=True)]
-        shift = torch.cat(stored) - weight
-    return weight + shift
+    return _StraightThrough.apply(weight, torch.cat(stored))
+
+
+class _StraightThrough(torch.autograd.Function):
+    """The second argument, with the gradient of the first."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, stored: Tensor) -> Tensor:
+        return stored
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
 
 
 def round_trip(matrix: Tensor, name: str) -> Tensor:
