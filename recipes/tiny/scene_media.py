@@ -73,7 +73,7 @@ def data_uri(sample: Sample, index: int) -> str:
     if times:
         return _uri("video/mp4", encode_clip(frames, _fps(times)))
     file = io.BytesIO()
-    Image.fromarray(frames[0]).save(file, "WEBP", lossless=True, quality=100, method=6, exact=True)
+    Image.fromarray(frames[0]).save(file, "WEBP", lossless=True, quality=50, method=3, exact=True)
     return _uri("image/webp", file.getvalue())
 
 
