@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ninfer.artifact import Artifact, Identity, open_artifact
+from ninfer.artifact.packaged import locate
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.plan import model_sizes
@@ -67,7 +68,7 @@ def load_model(
     `residency` is asked once, before any weight is read.
     """
     override = _template_override(options.chat_template)
-    artifact = open_artifact(options.artifact)
+    artifact = open_artifact(locate(options.artifact))
     contents, frontend = read_model(artifact, chat_template=override, vision=options.vision)
     config = contents.config
     objects = _objects(contents, TEXT_PREFIX)
