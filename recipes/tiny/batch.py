@@ -155,8 +155,8 @@ def _grid(height: int, width: int, side: int = 16) -> tuple[np.ndarray, np.ndarr
     In merge-block order. The samples lie evenly from the first to the last row and column, and are
     interpolated between the four cells around them, as `ops.grid_positions` says.
     """
-    order = np.arange(height * width).reshape(height // 2, 2, width // 2, 2)
-    order = order.transpose(0, 2, 1, 3).ravel()
+    blocks = np.arange(height * width).reshape(height // 2, 2, width // 2, 2)
+    order = blocks.transpose(0, 2, 1, 3).ravel()
     row, column = order // width, order % width
     y, x = (row * (side - 1) / max(height - 1, 1), column * (side - 1) / max(width - 1, 1))
     top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)

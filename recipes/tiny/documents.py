@@ -31,7 +31,11 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, documents: Documents) -> T
     begin = at - documents.offsets  # [B, T]
     mask = (at <= at[:, None]) & (begin.unsqueeze(1) == begin.unsqueeze(2))  # [B, T, T]
     return functional.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask.unsqueeze(1), enable_gqa=True
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=mask.unsqueeze(1),
+        enable_gqa=True,
     ).transpose(1, 2)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recipes.tiny.fused import fused
-from recipes.tiny.layers import EPS, Matrix, Mlp, norm
+from recipes.tiny.layers import EPS, Matrix, Mlp, Weight, norm
 from recipes.tiny.quantised import Rows
 
 _FORMAT = "W8G32_F16S"
@@ -31,6 +31,15 @@ def _turn(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     return torch.cat([first * c - second * s, second * c + first * s], dim=-1).to(x.dtype)
 
 
+class _Projections(nn.Module):
+    q_proj: Matrix
+    k_proj: Matrix
+    v_proj: Matrix
+    o_proj: Matrix
+    q_norm: Weight
+    k_norm: Weight
+
+
 class DrafterLayer(nn.Module):
     """Attention of a block over context and block, and a SwiGLU MLP."""
 
@@ -41,7 +50,7 @@ class DrafterLayer(nn.Module):
         self.theta = sizes["rope_theta"]
         self.input_layernorm = norm(hidden, 1.0)
         self.post_attention_layernorm = norm(hidden, 1.0)
-        self.self_attn = nn.Module()
+        self.self_attn = _Projections()
         query, kv = self.heads * dim, self.kv_heads * dim
         for name, rows, columns in (
             ("q_proj", query, hidden),
@@ -72,7 +81,9 @@ class DrafterLayer(nn.Module):
         seen, own = self._key_value(context, at), self._key_value(h, places)
         key, value = (torch.cat(pair, dim=1) for pair in zip(seen, own, strict=True))
         mixed = functional.scaled_dot_product_attention(
-            *(part.transpose(1, 2) for part in (query, key, value)),
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
             attn_mask=mask,
             enable_gqa=True,
         )

@@ -106,11 +106,17 @@ class Matrix(nn.Module):
         return functional.linear(x, self.value().to(x.dtype))
 
 
-def norm(size: int, fill: float = 0.0) -> nn.Module:
+class Weight(nn.Module):
+    """A parameter that checkpoints know as the weight of a module: of a norm, a table, taps."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+
+def norm(size: int, fill: float = 0.0) -> Weight:
     """A norm's weight, `.weight` [size]."""
-    module = nn.Module()
-    module.weight = nn.Parameter(torch.full((size,), fill))
-    return module
+    return Weight(torch.full((size,), fill))
 
 
 class Attention(nn.Module):
@@ -159,9 +165,8 @@ class GatedDeltaNet(nn.Module):
         self.in_proj_qkv = Matrix(2 * key + value, hidden, parts)
         self.in_proj_z = Matrix(value, hidden, [Rows(value, formats["gdn_z"])])
         self.in_proj_a, self.in_proj_b = Matrix(self.values, hidden), Matrix(self.values, hidden)
-        self.conv1d = nn.Module()
         taps = torch.empty(2 * key + value, 1, text["linear_conv_kernel_dim"])
-        self.conv1d.weight = nn.Parameter(taps.uniform_(-0.5, 0.5))
+        self.conv1d = Weight(taps.uniform_(-0.5, 0.5))
         # Decays from about 0.2 to 0.999 a token, as the authors of Mamba 2 start them.
         step = torch.exp(torch.empty(self.values).uniform_(-6.9, -2.3))
         self.A_log = nn.Parameter(torch.empty(self.values).uniform_(1, 16).log())

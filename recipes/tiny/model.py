@@ -17,6 +17,7 @@ from recipes.tiny.layers import (
     Mlp,
     Places,
     SparseMoe,
+    Weight,
     norm,
     rms_norm,
 )
@@ -116,6 +117,24 @@ class Mtp(nn.Module):
         return rms_norm(x, self.norm.weight).to(hidden.dtype)
 
 
+class _VisionMixer(nn.Module):
+    qkv: "Affine"
+    proj: "Affine"
+
+
+class _Pair(nn.Module):
+    linear_fc1: "Affine"
+    linear_fc2: "Affine"
+
+
+class _Merger(_Pair):
+    norm: nn.LayerNorm
+
+
+class _PatchEmbedding(nn.Module):
+    proj: nn.Conv3d  # holds the parameters; the product is a matrix product
+
+
 class VisionBlock(nn.Module):
     """Bidirectional attention and MLP of the vision tower, with biases and layer norms."""
 
@@ -124,7 +143,7 @@ class VisionBlock(nn.Module):
         width, mlp = vision["hidden_size"], vision["intermediate_size"]
         self.heads = vision["num_heads"]
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
-        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn, self.mlp = _VisionMixer(), _Pair()
         self.attn.qkv = Affine(3 * width, width, "Q4G64_F16S")
         self.attn.proj = Affine(width, width, "Q5G64_F16S")
         self.mlp.linear_fc1 = Affine(mlp, width, "Q4G64_F16S")
@@ -167,17 +186,14 @@ class VisionTower(nn.Module):
         width, patch = vision["hidden_size"], vision["patch_size"]
         self.side = round(vision["num_position_embeddings"] ** 0.5)
         self.quarter = width // vision["num_heads"] // 4
-        self.patch_embed = nn.Module()
-        self.patch_embed.proj = nn.Conv3d(
-            3, width, (vision["temporal_patch_size"], patch, patch)
-        )  # holds the parameters; the product is a matrix product
+        self.patch_embed = _PatchEmbedding()
+        self.patch_embed.proj = nn.Conv3d(3, width, (vision["temporal_patch_size"], patch, patch))
         self.imitating = False
-        self.pos_embed = nn.Module()
         table = torch.empty(vision["num_position_embeddings"], width).normal_(std=0.02)
-        self.pos_embed.weight = nn.Parameter(table)
+        self.pos_embed = Weight(table)
         self.blocks = nn.ModuleList(VisionBlock(vision) for _ in range(vision["depth"]))
         merged = width * vision["spatial_merge_size"] ** 2
-        self.merger = nn.Module()
+        self.merger = _Merger()
         self.merger.norm = nn.LayerNorm(width, eps=1e-6)
         self.merger.linear_fc1 = Affine(merged, merged, "W8G32_F16S")
         self.merger.linear_fc2 = Affine(vision["out_hidden_size"], merged, "W8G32_F16S")
@@ -185,8 +201,9 @@ class VisionTower(nn.Module):
     def forward(self, slices: Slices, dtype: torch.dtype) -> Tensor:
         """Rows [M, output] of the merged patches of all slices, padding left out."""
         pixels = (slices.patches.to(torch.float32) / 127.5 - 1).to(dtype)  # [N, P, row]
-        bias = self.patch_embed.proj.bias.to(dtype)
-        x = functional.linear(pixels, self._patch_matrix().to(dtype), bias)
+        bias = self.patch_embed.proj.bias
+        assert bias is not None
+        x = functional.linear(pixels, self._patch_matrix().to(dtype), bias.to(dtype))
         table = self.pos_embed.weight[slices.corners]  # [N, P, 4, width]
         x = x.float() + (table * slices.shares.unsqueeze(-1)).sum(-2)
         exponent = torch.arange(self.quarter, device=x.device) / self.quarter
@@ -205,6 +222,11 @@ class VisionTower(nn.Module):
         return imitate(weight, [Rows(len(weight), "Q6G64_F16S")]) if self.imitating else weight
 
 
+class _Parts(nn.Module):
+    language_model: Decoder
+    visual: VisionTower
+
+
 class DemoModel(nn.Module):
     """A whole demo checkpoint. Its state dict has the names of the Hugging Face format."""
 
@@ -214,7 +236,7 @@ class DemoModel(nn.Module):
         self.dtype = dtype
         self.rotary = int(text["head_dim"] * text["rope_parameters"]["partial_rotary_factor"])
         self.theta = text["rope_parameters"]["rope_theta"]
-        self.model = nn.Module()
+        self.model = _Parts()
         self.model.language_model = Decoder(text, formats)
         if "vision_config" in config:
             self.model.visual = VisionTower(config["vision_config"])

@@ -17,14 +17,14 @@ from ninfer.formats.registry import numeric_format
 class Rows(NamedTuple):
     """So many rows of a matrix that are stored in one format."""
 
-    count: int
+    height: int
     format: str
 
 
 def imitate(weight: Tensor, rows: Sequence[Rows]) -> Tensor:
     """`weight` [N, K] as its stored form returns it; the gradient is that of `weight`."""
     with torch.no_grad():
-        parts = weight.detach().float().split([part.count for part in rows])
+        parts = weight.detach().float().split([part.height for part in rows])
         stored = [round_trip(p, part.format) for p, part in zip(parts, rows, strict=True)]
     return _StraightThrough.apply(weight, torch.cat(stored))
 

@@ -53,7 +53,7 @@ class Pass:
             found.total * scale, [rows, *self._parameters], allow_unused=True
         )
         pairs = zip(self._parameters, grads[1:], strict=True)
-        used = [(p.grad, new) for p, new in pairs if new is not None]
+        used = [(_grad(p), new) for p, new in pairs if new is not None]
         with torch.no_grad():
             torch._foreach_add_([old for old, _ in used], [new for _, new in used])
         return found, grads[0]
@@ -62,17 +62,23 @@ class Pass:
         self._batch = _clone(batch)
         self._rows = rows.detach().clone().requires_grad_()
         self._scale = scale.clone()
-        kept = [p.grad.clone() for p in self._parameters]
+        kept = [_grad(p).clone() for p in self._parameters]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
                 self._run(self._batch, self._rows, self._scale)
         torch.cuda.current_stream().wait_stream(side)
-        torch._foreach_copy_([p.grad for p in self._parameters], kept)
+        torch._foreach_copy_([_grad(p) for p in self._parameters], kept)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=self._pool):
             self._found, self._grad = self._run(self._batch, self._rows, self._scale)
+
+
+def _grad(parameter: Tensor) -> Tensor:
+    """The gradient, which a captured step adds to in place."""
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
