@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ninfer.artifact.digest import file_sha256
 from ninfer.artifact.directory import TensorEntry
-from ninfer.artifact.published import of_size
+from ninfer.artifact.packaged import PackagedArtifact, packaged_artifacts, record_of
+from ninfer.artifact.published import PublishedArtifact, of_size
 from ninfer.artifact.reader import Artifact
 from ninfer.errors import PayloadError
 
@@ -35,11 +36,15 @@ class Finding:
 
 
 def check_published(path: Path, progress: Progress) -> Finding:
-    """Compare a file's SHA-256 with the uploads of its size; no other file is read.
+    """Compare a file's SHA-256 with what is published of its size; no other file is read.
 
-    Raises ArtifactError when the file cannot be read.
+    A file of the package has to be the one of its name. Raises ArtifactError when the file cannot
+    be read.
     """
-    candidates = of_size(path.stat().st_size)
+    size, own = path.stat().st_size, record_of(path)
+    candidates: list[PublishedArtifact | PackagedArtifact] = [own] if own else [*of_size(size)]
+    if not own:
+        candidates += [item for item in packaged_artifacts() if item.bytes == size]
     if not candidates:
         return Finding("note", "hash", "no published artifact has this size; nothing to compare")
     found = file_sha256(path, progress)
@@ -47,6 +52,8 @@ def check_published(path: Path, progress: Progress) -> Finding:
         if item.sha256 == found:
             return Finding("ok", "hash", f"SHA-256 is that of the published {item}")
     names = " or ".join(map(str, candidates))
+    if own:
+        return Finding("bad", "hash", f"this must be {names}, but the SHA-256 is {found}")
     return Finding("bad", "hash", f"the size is that of {names}, but the SHA-256 is {found}")
 
 

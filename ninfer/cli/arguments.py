@@ -10,6 +10,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from ninfer.artifact.packaged import NAMES, locate
 from ninfer.errors import UsageError
 from ninfer.options import flag_of
 from ninfer.request import LogitBias
@@ -45,9 +46,10 @@ def add_artifact(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the positional argument that names a .ninfer file, shown as `name`."""
 
     def read(text: str) -> Path:
-        return path_of(name, text)
+        return locate(path_of(name, text))
 
-    parser.add_argument("artifact", type=read, metavar=name, help=".ninfer file")
+    text = f".ninfer file; {' or '.join(NAMES)}: that of the package, unless a file has the name"
+    parser.add_argument("artifact", type=read, metavar=name, help=text)
 
 
 def add_options(

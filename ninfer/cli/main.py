@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from ninfer.artifact.packaged import NAMES
 from ninfer.cli.streams import abandon_stdout, prepare_streams, signals_as_exits
 from ninfer.errors import NInferError, UsageError
 from ninfer.version import VERSION
@@ -89,7 +90,7 @@ def _dispatch(arguments: list[str]) -> int:
         return _call(name, arguments[1:])
     if name.startswith("-"):
         raise UsageError(f"unknown option {name} before a command; see 'ninfer --help'")
-    if not os.path.exists(name):
+    if name not in NAMES and not os.path.exists(name):
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise UsageError(f"{name!r} is neither a command ({known}) nor an existing artifact{hint}")

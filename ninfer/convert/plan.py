@@ -17,11 +17,12 @@ from ninfer.convert.qwen3_6 import source_map
 from ninfer.convert.source_config import read_resources, registered_config, source_fields
 from ninfer.convert.source_map import ObjectSource
 from ninfer.errors import UsageError
-from ninfer.models import CONFIG_RESOURCE, REGISTERED, ModelConfig, object_specs, resolve_config
+from ninfer.models import CONFIG_RESOURCE, ModelConfig, object_specs, resolve_config
 from ninfer.models.config import model_config_from_fields
 from ninfer.models.inventory import ObjectSpec, TensorSpec
 from ninfer.models.qwen3_6 import FRONTEND_RESOURCES, recipe_for
 from ninfer.models.qwen3_6.model_map import model_map_of
+from ninfer.models.registry import is_registered
 
 FRAMINGS: Final = {"v2": 2, "v3": 3}
 
@@ -127,7 +128,7 @@ def dry_run(options: ConvertOptions) -> PlannedArtifact:
     identity = options.identity()
     if options.resource_bytes is None:
         raise UsageError("--dry-run needs --resource-bytes N or --source DIR")
-    if (identity.model_id, identity.weights_id) not in REGISTERED:
+    if not is_registered(identity):
         raise UsageError(f"--target {identity}: is not registered; give --source DIR for its sizes")
     first, *others = FRONTEND_RESOURCES
     sizes = {first: options.resource_bytes - len(others), **dict.fromkeys(others, 1)}
@@ -170,7 +171,7 @@ def _sizes(
     identity: Identity, fields: dict[str, Any], options: ConvertOptions
 ) -> tuple[ModelConfig, dict[str, Any] | None]:
     """The configuration, and the fields to store with it when the identity is not registered."""
-    if (identity.model_id, identity.weights_id) in REGISTERED:
+    if is_registered(identity):
         for name in ("draft_head_rows", "generation"):
             if getattr(options, name) is not None:
                 flag = f"--{name.replace('_', '-')}"

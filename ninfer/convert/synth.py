@@ -42,6 +42,11 @@ PREPROCESSORS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+GENERATION: Final = "frontend/generation_config.json"
+# Draws, as the published models do by default: of random weights, the best token says no more.
+SAMPLING: Final = {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "top_k": 20}
+
+
 def synthesise(
     path: str | os.PathLike[str],
     *,
@@ -94,6 +99,7 @@ def _quantised(values: RandomValues, spec: ModelTensor) -> Tensor | PackedMatrix
 
 def _resources(model: SyntheticModel) -> dict[str, bytes]:
     resources = build_tokenizer(model.config.text.addressable)
+    resources[GENERATION] = json.dumps(json.loads(resources[GENERATION]) | SAMPLING).encode()
     for name, content in PREPROCESSORS.items():
         resources[name] = json.dumps(content, indent=2).encode()
     document = config_document(model.identity, model.fields, resources)

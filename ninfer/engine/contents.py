@@ -14,7 +14,6 @@ from ninfer.json_text import parse_json
 from ninfer.log import get_logger
 from ninfer.models import (
     CONFIG_RESOURCE,
-    REGISTERED,
     ModelConfig,
     check_inventory,
     object_specs,
@@ -24,7 +23,7 @@ from ninfer.models.inventory import ObjectSpec
 from ninfer.models.parameters import ParameterSpec, ParameterTable, bound_table
 from ninfer.models.qwen3_6 import FRONTEND_RESOURCES, recipe_for
 from ninfer.models.qwen3_6.parameters import parameter_specs, stored_table
-from ninfer.models.registry import resolve_config
+from ninfer.models.registry import is_registered, resolve_config
 
 log = get_logger(__name__)
 
@@ -52,7 +51,7 @@ def read_contents(artifact: Artifact) -> ModelContents:
     if model_map is not None:
         return _from_bindings(artifact, model_map)
     identity = artifact.identity
-    registered = (identity.model_id, identity.weights_id) in REGISTERED
+    registered = is_registered(identity)
     # Registered sizes are built in: a configuration in such a file is an unknown object.
     fields = None if registered else _config_fields(artifact)
     config = resolve_config(identity, fields)

@@ -23,7 +23,6 @@ from ninfer.engine.speculation import build_speculation
 from ninfer.errors import NInferError, PromptError, UsageError
 from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
-from ninfer.models.qwen3_6 import sampling_preset
 from ninfer.ops.dispatch import set_backend
 from ninfer.request import (
     Conversation,
@@ -100,8 +99,8 @@ class Engine:
         return self._model.frontend.prepare(conversation, sources=sources)
 
     def sampling_params(self, options: GenerationOptions) -> SamplingParams:
-        """The preset of the mode, overridden by the options that were given."""
-        params = sampling_preset(self._model.config, thinking=thinks(options))
+        """The model's preset, overridden by the options that were given."""
+        params = self._model.sampling(thinking=thinks(options))
         names = (
             "temperature",
             "top_p",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ninfer.artifact import Artifact, Identity, open_artifact
 from ninfer.artifact.fingerprint import fingerprint
+from ninfer.artifact.packaged import locate
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.plan import model_sizes
@@ -15,11 +16,19 @@ from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.models import ModelConfig
 from ninfer.models.components import with_addressable
-from ninfer.models.qwen3_6 import TextWeights, VisionWeights, bind_text, bind_vision
+from ninfer.models.qwen3_6 import (
+    TextWeights,
+    VisionWeights,
+    bind_text,
+    bind_vision,
+    sampling_preset,
+)
 from ninfer.models.qwen3_6.parameters import parameter_specs
 from ninfer.models.qwen3_6.vision_weights import VISION_PREFIX
 from ninfer.models.qwen3_6.weights import TEXT_PREFIX
+from ninfer.models.registry import is_registered
 from ninfer.models.values import check_divisors, check_draft_ids
+from ninfer.request import SamplingParams
 from ninfer.runtime.memory_plan import ModelSizes
 
 
@@ -34,6 +43,15 @@ class LoadedModel:
     drafter: DrafterModel | None = None
     identity: Identity | None = None
     fingerprint: str = ""  # of the file, where something kept on disk depends on it
+
+    def sampling(self, *, thinking: bool) -> SamplingParams:
+        """The preset: that of the authors for a registered model, else that of the model's files.
+
+        The recommendations for large models do not suit a small one of the same shape.
+        """
+        if self.identity is None or not is_registered(self.identity):
+            return self.frontend.sampling
+        return sampling_preset(self.config, thinking=thinking)
 
 
 def read_config(artifact: Artifact) -> ModelConfig:
@@ -52,7 +70,7 @@ def load_model(
     `residency` is asked once, before any weight is read.
     """
     override = _template_override(options.chat_template)
-    artifact = open_artifact(options.artifact)
+    artifact = open_artifact(locate(options.artifact))
     contents, frontend = read_model(artifact, chat_template=override, vision=options.vision)
     config = contents.config
     objects = _objects(contents, TEXT_PREFIX)

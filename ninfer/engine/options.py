@@ -24,7 +24,7 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 class EngineOptions:
     """What is fixed when the engine starts."""
 
-    artifact: Path
+    artifact: Path  # a file, or the name of an artifact of the package
     max_context: int = option(2048, "tokens one sequence may hold", metavar="N")
     max_concurrency: int = option(1, "sequences that may run at once, 1..64", metavar="N")
     kv_capacity: int | None = option(

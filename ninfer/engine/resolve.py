@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from ninfer.artifact import Identity, open_artifact
+from ninfer.artifact.packaged import locate
 from ninfer.engine.contents import read_contents
 from ninfer.engine.options import EngineOptions
 from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal
@@ -88,7 +89,7 @@ def plan_artifact(
     Raises ArtifactError or ConfigError for a file that is not a whole model, UsageError for an
     option that does not suit it.
     """
-    with open_artifact(options.artifact) as artifact:
+    with open_artifact(locate(options.artifact)) as artifact:
         contents = read_contents(artifact)
         model = model_sizes(artifact.directory, contents)
         identity = artifact.identity

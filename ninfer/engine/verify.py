@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ninfer.artifact import Artifact, open_artifact
 from ninfer.artifact.options import VerifyOptions
+from ninfer.artifact.packaged import locate
 from ninfer.artifact.verify import Finding, Progress, check_published, check_samples
 from ninfer.engine.loader import read_model
 from ninfer.errors import ArtifactError, NInferError
@@ -15,6 +16,7 @@ def verify(path: Path, options: VerifyOptions, progress: Progress) -> Iterator[F
 
     A file whose structure is broken has that one finding; every other check is made in any case.
     """
+    path = locate(path)
     try:
         artifact = open_artifact(path)
     except ArtifactError as error:

@@ -6,6 +6,7 @@ from typing import Final
 
 from ninfer.errors import ArtifactError, PromptError
 from ninfer.frontend.chat_template import ChatTemplate
+from ninfer.frontend.generation_config import GENERATION_CONFIG, sampling_defaults, stop_ids
 from ninfer.frontend.grammar import ConstraintBuilder, Vocabulary
 from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
 from ninfer.frontend.output import OutputParser
@@ -14,7 +15,6 @@ from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
 from ninfer.frontend.thinking_budget import ThinkingBudget
 from ninfer.frontend.tokenizer import Tokenizer
 from ninfer.frontend.tool_calls import declared_tools
-from ninfer.json_text import parse_json
 from ninfer.log import get_logger
 from ninfer.request import (
     ConstraintSpec,
@@ -23,6 +23,7 @@ from ninfer.request import (
     Media,
     Message,
     PreparedPrompt,
+    SamplingParams,
     StopRules,
     TemplateOptions,
     TokenConstraint,
@@ -33,10 +34,6 @@ from ninfer.request import (
 _TOKENIZER: Final = "frontend/tokenizer.json"
 _TOKENIZER_CONFIG: Final = "frontend/tokenizer_config.json"
 _CHAT_TEMPLATE: Final = "frontend/chat_template.jinja"
-_GENERATION_CONFIG: Final = "frontend/generation_config.json"
-
-# They end a turn whatever generation_config.json says.
-_TURN_ENDS: Final = ("<|im_end|>", "<|endoftext|>")
 
 _log = get_logger(__name__)
 
@@ -44,7 +41,7 @@ _log = get_logger(__name__)
 class Frontend:
     """Tokenizer, chat template and stop ids of one model. Shared by all requests; thread-safe.
 
-    Without `media` images and videos are refused.
+    Without `media` images and videos are refused. `sampling` is what the model's files recommend.
     """
 
     def __init__(
@@ -53,11 +50,13 @@ class Frontend:
         template: ChatTemplate,
         stop_ids: tuple[int, ...],
         media: MediaLoader | None = None,
+        sampling: SamplingParams | None = None,
     ) -> None:
         self.tokenizer: Final = tokenizer
         self.template: Final = template
         self.stop_ids: Final = stop_ids
         self.media: Final = media
+        self.sampling: Final = sampling or SamplingParams()
         missing = [text for text in (START, *PADS.values(), END) if text not in tokenizer.special]
         if media and missing:
             raise ArtifactError(f"tokenizer.json has no special token {missing[0]!r}")
@@ -82,9 +81,15 @@ class Frontend:
         )
         if chat_template is None:
             chat_template = _decoded(_resource(resources, _CHAT_TEMPLATE), _CHAT_TEMPLATE)
-        stop_ids = _stop_ids(_resource(resources, _GENERATION_CONFIG), tokenizer)
+        generation = _resource(resources, GENERATION_CONFIG)
         media = MediaLoader.from_resources(resources, limits) if vision else None
-        return cls(tokenizer, ChatTemplate(chat_template), stop_ids, media)
+        return cls(
+            tokenizer,
+            ChatTemplate(chat_template),
+            stop_ids(generation, tokenizer),
+            media,
+            sampling_defaults(generation),
+        )
 
     @cached_property
     def reasoning_efforts(self) -> tuple[str, ...]:
@@ -203,18 +208,3 @@ def _decoded(data: bytes, name: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise ArtifactError(f"resource {name} is not UTF-8 at byte {error.start}") from None
-
-
-def _stop_ids(generation_config: bytes, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Sorted ids that end a turn, from the file's `eos_token_id` and the turn-end tokens."""
-    config = parse_json(generation_config, f"resource {_GENERATION_CONFIG}", ArtifactError)
-    given = config.get("eos_token_id") if isinstance(config, dict) else None
-    ids = {tokenizer.special[text] for text in _TURN_ENDS if text in tokenizer.special}
-    for token_id in given if isinstance(given, list) else [] if given is None else [given]:
-        if type(token_id) is not int or not 0 <= token_id < tokenizer.addressable:
-            raise ArtifactError(
-                f"resource {_GENERATION_CONFIG}: eos_token_id {token_id!r} is not an id of the"
-                f" tokenizer (0..{tokenizer.addressable - 1})"
-            )
-        ids.add(token_id)
-    return tuple(sorted(ids))

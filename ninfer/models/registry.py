@@ -23,6 +23,11 @@ REGISTERED: Final[Mapping[tuple[str, str], ModelConfig]] = {
 }
 
 
+def is_registered(identity: Identity) -> bool:
+    """Whether an identity is that of a published checkpoint, with sizes that are built in."""
+    return (identity.model_id, identity.weights_id) in REGISTERED
+
+
 def resolve_config(identity: Identity, fields: Mapping[str, Any] | None) -> ModelConfig:
     """Sizes of an artifact: built in for a registered identity, else read from `fields`.
 
@@ -31,7 +36,7 @@ def resolve_config(identity: Identity, fields: Mapping[str, Any] | None) -> Mode
     ConfigError for a bad configuration.
     """
     key = (identity.model_id, identity.weights_id)
-    if key in REGISTERED:
+    if is_registered(identity):
         return REGISTERED[key]
     if fields is None:
         known = ", ".join("/".join(pair) for pair in REGISTERED)
@@ -50,6 +55,6 @@ def resolve_config(identity: Identity, fields: Mapping[str, Any] | None) -> Mode
 def object_specs(identity: Identity, config: ModelConfig) -> list[ObjectSpec]:
     """Every object that an artifact of this identity and configuration must hold, in file order."""
     specs = inventory(config, recipe_for(config, identity.weights_id))
-    if (identity.model_id, identity.weights_id) not in REGISTERED:
+    if not is_registered(identity):
         specs.insert(0, ResourceSpec(CONFIG_RESOURCE))
     return specs

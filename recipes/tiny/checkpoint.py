@@ -27,10 +27,12 @@ def save_checkpoint(model: nn.Module, config: Mapping[str, Any], folder: Path) -
     save_weights(model.state_dict(), folder)
 
 
-def save_drafter(state: Mapping[str, Tensor], folder: Path) -> None:
+def save_drafter(
+    state: Mapping[str, Tensor], folder: Path, sizes: Mapping[str, Any] = DFLASH
+) -> None:
     """Write the block drafter as a checkpoint of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(dict(DFLASH), indent=2) + "\n", "utf-8")
+    (folder / "config.json").write_text(json.dumps(dict(sizes), indent=2) + "\n", "utf-8")
     save_weights(state, folder)
 
 

@@ -1,4 +1,4 @@
-"""The DFlash block drafter of `tiny-moe` in plain PyTorch; the formulas are those of docs/ops.md."""
+"""The DFlash drafter of `tiny-moe` in plain PyTorch; its formulas are those of docs/ops.md."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recipes.tiny.fused import fused
-from recipes.tiny.layers import EPS, Matrix, Mlp, norm
+from recipes.tiny.layers import EPS, Matrix, Mlp, Weight, norm
 from recipes.tiny.quantised import Rows
 
 _FORMAT = "W8G32_F16S"
@@ -31,6 +31,15 @@ def _turn(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     return torch.cat([first * c - second * s, second * c + first * s], dim=-1).to(x.dtype)
 
 
+class _Projections(nn.Module):
+    q_proj: Matrix
+    k_proj: Matrix
+    v_proj: Matrix
+    o_proj: Matrix
+    q_norm: Weight
+    k_norm: Weight
+
+
 class DrafterLayer(nn.Module):
     """Attention of a block over context and block, and a SwiGLU MLP."""
 
@@ -41,7 +50,7 @@ class DrafterLayer(nn.Module):
         self.theta = sizes["rope_theta"]
         self.input_layernorm = norm(hidden, 1.0)
         self.post_attention_layernorm = norm(hidden, 1.0)
-        self.self_attn = nn.Module()
+        self.self_attn = _Projections()
         query, kv = self.heads * dim, self.kv_heads * dim
         for name, rows, columns in (
             ("q_proj", query, hidden),
@@ -72,7 +81,9 @@ class DrafterLayer(nn.Module):
         seen, own = self._key_value(context, at), self._key_value(h, places)
         key, value = (torch.cat(pair, dim=1) for pair in zip(seen, own, strict=True))
         mixed = functional.scaled_dot_product_attention(
-            *(part.transpose(1, 2) for part in (query, key, value)),
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
             attn_mask=mask,
             enable_gqa=True,
         )
@@ -90,6 +101,12 @@ class Drafter(nn.Module):
         self.fc = Matrix(hidden, taps * hidden, [Rows(hidden, _FORMAT)])
         self.hidden_norm, self.norm = norm(hidden, 1.0), norm(hidden, 1.0)
         self.layers = nn.ModuleList(DrafterLayer(sizes) for _ in range(sizes["num_hidden_layers"]))
+
+    def imitate_storage(self, on: bool) -> None:
+        """Compute with the values that the artifact will hold, or with the plain weights again."""
+        for module in self.modules():
+            if isinstance(module, Matrix):
+                module.imitating = on
 
     def forward(self, taps: list[Tensor], embedded: Tensor, anchors: Tensor) -> Tensor:
         """States [B, A, K, hidden] of the masks behind each anchor.

@@ -1,7 +1,7 @@
 """Chains of pointwise ops as one kernel on CUDA."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -22,13 +22,16 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
 
     Its first positional argument is a tensor, whose device decides.
     """
-    compiled = torch.compile(function, dynamic=True)
+
+    @cache
+    def compiled() -> Callable[P, R]:
+        return torch.compile(function, dynamic=True)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         first = args[0]
         assert isinstance(first, Tensor)
-        chosen = compiled if first.is_cuda else function
+        chosen = compiled() if first.is_cuda else function
         return chosen(*args, **kwargs)
 
     return call

@@ -5,12 +5,13 @@ differentiated. Padding stands on the right, where causal layers cannot see it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from recipes.tiny.documents import Documents, causal_attention
 from recipes.tiny.fused import fused
 from recipes.tiny.gated_delta import gated_delta, unchunked
 from recipes.tiny.quantised import Rows, imitate
@@ -46,11 +47,18 @@ def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
 
 
 @fused
-def short_convolution(x: Tensor, taps: Tensor) -> Tensor:
-    """Causal depthwise convolution of x [B, T, C] by taps [C, 4], then SiLU; last tap is newest."""
+def short_convolution(x: Tensor, taps: Tensor, offsets: Tensor) -> Tensor:
+    """Causal depthwise convolution of x [B, T, C] by taps [C, 4], then SiLU; last tap is newest.
+
+    `offsets` [B, T] count from the start of each document, which the taps do not reach behind.
+    """
     length, width = x.shape[1], taps.shape[1]
     padded = functional.pad(x.float(), (0, 0, width - 1, 0))
-    mixed = sum(padded[:, i : i + length] * taps[:, i] for i in range(width))
+    mixed = x.float() * taps[:, -1]
+    for back in range(1, width):
+        tap = width - 1 - back
+        shifted = padded[:, tap : tap + length] * taps[:, tap]
+        mixed = mixed + torch.where((offsets >= back).unsqueeze(-1), shifted, 0.0)
     return functional.silu(mixed).to(x.dtype)
 
 
@@ -67,6 +75,14 @@ def placed(x: Tensor, weight: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     first, second = x[..., :size].float(), x[..., size : 2 * size].float()
     turned = torch.cat([first * c - second * s, second * c + first * s], dim=-1).to(x.dtype)
     return torch.cat([turned, x[..., 2 * size :]], dim=-1)
+
+
+class Places(NamedTuple):
+    """Where the tokens of a batch stand."""
+
+    cosine: Tensor  # [B, T, pairs] of the rotary positions
+    sine: Tensor
+    documents: Documents
 
 
 class Matrix(nn.Module):
@@ -90,11 +106,17 @@ class Matrix(nn.Module):
         return functional.linear(x, self.value().to(x.dtype))
 
 
-def norm(size: int, fill: float = 0.0) -> nn.Module:
+class Weight(nn.Module):
+    """A parameter that checkpoints know as the weight of a module: of a norm, a table, taps."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+
+def norm(size: int, fill: float = 0.0) -> Weight:
     """A norm's weight, `.weight` [size]."""
-    module = nn.Module()
-    module.weight = nn.Parameter(torch.full((size,), fill))
-    return module
+    return Weight(torch.full((size,), fill))
 
 
 class Attention(nn.Module):
@@ -115,20 +137,15 @@ class Attention(nn.Module):
         self.o_proj = Matrix(hidden, query, [Rows(hidden, formats["attention_output"])])
         self.q_norm, self.k_norm = norm(self.dim), norm(self.dim)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: Places) -> Tensor:
         """x [B, T, hidden] -> [B, T, hidden]."""
+        cosine, sine = places.cosine, places.sine
         query, gate = self.q_proj(x).unflatten(-1, (self.heads, 2 * self.dim)).chunk(2, dim=-1)
         query = placed(query, self.q_norm.weight, cosine, sine)
         key = self.k_proj(x).unflatten(-1, (self.kv_heads, self.dim))
         key = placed(key, self.k_norm.weight, cosine, sine)
         value = self.v_proj(x).unflatten(-1, (self.kv_heads, self.dim))
-        mixed = functional.scaled_dot_product_attention(
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-            is_causal=True,
-            enable_gqa=True,
-        ).transpose(1, 2)
+        mixed = causal_attention(query, key, value, places.documents)
         return self.o_proj(sigmoid_mul(mixed, gate).flatten(2))
 
 
@@ -148,9 +165,8 @@ class GatedDeltaNet(nn.Module):
         self.in_proj_qkv = Matrix(2 * key + value, hidden, parts)
         self.in_proj_z = Matrix(value, hidden, [Rows(value, formats["gdn_z"])])
         self.in_proj_a, self.in_proj_b = Matrix(self.values, hidden), Matrix(self.values, hidden)
-        self.conv1d = nn.Module()
         taps = torch.empty(2 * key + value, 1, text["linear_conv_kernel_dim"])
-        self.conv1d.weight = nn.Parameter(taps.uniform_(-0.5, 0.5))
+        self.conv1d = Weight(taps.uniform_(-0.5, 0.5))
         # Decays from about 0.2 to 0.999 a token, as the authors of Mamba 2 start them.
         step = torch.exp(torch.empty(self.values).uniform_(-6.9, -2.3))
         self.A_log = nn.Parameter(torch.empty(self.values).uniform_(1, 16).log())
@@ -158,14 +174,14 @@ class GatedDeltaNet(nn.Module):
         self.norm = norm(self.dim, 1.0)
         self.out_proj = Matrix(hidden, value, [Rows(hidden, formats["gdn_output"])])
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: Places) -> Tensor:
         """x [B, T, hidden] -> [B, T, hidden]; T is a multiple of 64."""
-        mixed = short_convolution(self.in_proj_qkv(x), self.conv1d.weight.squeeze(1))
+        offsets = places.documents.offsets
+        mixed = short_convolution(self.in_proj_qkv(x), self.conv1d.weight.squeeze(1), offsets)
         sizes = [self.keys * self.dim] * 2 + [self.values * self.dim]
         query, key, value = (p.unflatten(-1, (-1, self.dim)) for p in mixed.split(sizes, dim=-1))
-        out = gated_delta(
-            query, key, value, self.in_proj_a(x), self.in_proj_b(x), self.A_log, self.dt_bias
-        )
+        gates = (self.in_proj_a(x), self.in_proj_b(x), self.A_log, self.dt_bias)
+        out = gated_delta(query, key, value, *gates, offsets == 0)
         gate = self.in_proj_z(x).unflatten(-1, (self.values, self.dim))
         return self.out_proj(gated_rms_norm(out, gate, self.norm.weight).flatten(2))
 
@@ -215,7 +231,7 @@ class SparseMoe(nn.Module):
         return imitate(flat, [Rows(flat.shape[0], self.formats[name])]).view_as(weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [B, T, hidden] -> the same; leaves the load-balancing loss of this call in `balance`."""
+        """x [B, T, hidden] -> the same; leaves the load-balancing loss of the call in `balance`."""
         logits = self.gate(x).float()  # [B, T, E]
         best = logits.topk(self.top_k, dim=-1)
         share = torch.zeros_like(logits).scatter(-1, best.indices, best.values.softmax(-1))

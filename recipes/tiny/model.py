@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from ninfer.models.config import model_config_from_fields
 from ninfer.models.qwen3_6 import recipe_for
@@ -16,11 +15,13 @@ from recipes.tiny.layers import (
     GatedDeltaNet,
     Matrix,
     Mlp,
+    Places,
     SparseMoe,
+    Weight,
     norm,
     rms_norm,
 )
-from recipes.tiny.quantised import Rows
+from recipes.tiny.quantised import Rows, imitate
 
 # MTP is stored as W8 whatever the decoder has.
 _MTP_FORMAT = "W8G32_F16S"
@@ -70,10 +71,10 @@ class Layer(nn.Module):
             else Mlp(hidden, text["intermediate_size"], formats, "mlp")
         )
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(self, x: Tensor, places: Places, dtype: torch.dtype) -> Tensor:
         """The residual stream x [B, T, hidden] in float32, `dtype` inside."""
         h = rms_norm(x, self.input_layernorm.weight).to(dtype)
-        x = x + (self.self_attn(h, cosine, sine) if self.is_attention else self.linear_attn(h))
+        x = x + (self.self_attn if self.is_attention else self.linear_attn)(h, places)
         return x + self.mlp(rms_norm(x, self.post_attention_layernorm.weight).to(dtype))
 
 
@@ -105,15 +106,33 @@ class Mtp(nn.Module):
         self.layers = nn.ModuleList([Layer(text, formats, attention=True)])
         self.norm = norm(hidden)
 
-    def forward(self, embedded: Tensor, hidden: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def forward(self, embedded: Tensor, hidden: Tensor, places: Places) -> Tensor:
         """Hidden states [B, T, hidden] after the final norm; both inputs are [B, T, hidden]."""
         parts = (
             rms_norm(embedded, self.pre_fc_norm_embedding.weight),
             rms_norm(hidden, self.pre_fc_norm_hidden.weight),
         )
         x = self.fc(torch.cat(parts, dim=-1).to(hidden.dtype)).float()
-        x = self.layers[0](x, cosine, sine, hidden.dtype)
+        x = self.layers[0](x, places, hidden.dtype)
         return rms_norm(x, self.norm.weight).to(hidden.dtype)
+
+
+class _VisionMixer(nn.Module):
+    qkv: "Affine"
+    proj: "Affine"
+
+
+class _Pair(nn.Module):
+    linear_fc1: "Affine"
+    linear_fc2: "Affine"
+
+
+class _Merger(_Pair):
+    norm: nn.LayerNorm
+
+
+class _PatchEmbedding(nn.Module):
+    proj: nn.Conv3d  # holds the parameters; the product is a matrix product
 
 
 class VisionBlock(nn.Module):
@@ -124,7 +143,7 @@ class VisionBlock(nn.Module):
         width, mlp = vision["hidden_size"], vision["intermediate_size"]
         self.heads = vision["num_heads"]
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
-        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn, self.mlp = _VisionMixer(), _Pair()
         self.attn.qkv = Affine(3 * width, width, "Q4G64_F16S")
         self.attn.proj = Affine(width, width, "Q5G64_F16S")
         self.mlp.linear_fc1 = Affine(mlp, width, "Q4G64_F16S")
@@ -167,16 +186,14 @@ class VisionTower(nn.Module):
         width, patch = vision["hidden_size"], vision["patch_size"]
         self.side = round(vision["num_position_embeddings"] ** 0.5)
         self.quarter = width // vision["num_heads"] // 4
-        self.patch_embed = nn.Module()
-        self.patch_embed.proj = nn.Conv3d(
-            3, width, (vision["temporal_patch_size"], patch, patch)
-        )  # holds the parameters; the product is a matrix product
-        self.pos_embed = nn.Module()
+        self.patch_embed = _PatchEmbedding()
+        self.patch_embed.proj = nn.Conv3d(3, width, (vision["temporal_patch_size"], patch, patch))
+        self.imitating = False
         table = torch.empty(vision["num_position_embeddings"], width).normal_(std=0.02)
-        self.pos_embed.weight = nn.Parameter(table)
+        self.pos_embed = Weight(table)
         self.blocks = nn.ModuleList(VisionBlock(vision) for _ in range(vision["depth"]))
         merged = width * vision["spatial_merge_size"] ** 2
-        self.merger = nn.Module()
+        self.merger = _Merger()
         self.merger.norm = nn.LayerNorm(width, eps=1e-6)
         self.merger.linear_fc1 = Affine(merged, merged, "W8G32_F16S")
         self.merger.linear_fc2 = Affine(vision["out_hidden_size"], merged, "W8G32_F16S")
@@ -184,8 +201,9 @@ class VisionTower(nn.Module):
     def forward(self, slices: Slices, dtype: torch.dtype) -> Tensor:
         """Rows [M, output] of the merged patches of all slices, padding left out."""
         pixels = (slices.patches.to(torch.float32) / 127.5 - 1).to(dtype)  # [N, P, row]
-        proj = self.patch_embed.proj
-        x = functional.linear(pixels, proj.weight.flatten(1).to(dtype), proj.bias.to(dtype))
+        bias = self.patch_embed.proj.bias
+        assert bias is not None
+        x = functional.linear(pixels, self._patch_matrix().to(dtype), bias.to(dtype))
         table = self.pos_embed.weight[slices.corners]  # [N, P, 4, width]
         x = x.float() + (table * slices.shares.unsqueeze(-1)).sum(-2)
         exponent = torch.arange(self.quarter, device=x.device) / self.quarter
@@ -198,6 +216,16 @@ class VisionTower(nn.Module):
         rows = self.merger.norm(x).to(dtype)[slices.valid].view(-1, merge * x.shape[-1])
         return self.merger.linear_fc2(functional.gelu(self.merger.linear_fc1(rows)))
 
+    def _patch_matrix(self) -> Tensor:
+        """Weight [width, row] of the patch embedding, or what its stored form would give back."""
+        weight = self.patch_embed.proj.weight.flatten(1)
+        return imitate(weight, [Rows(len(weight), "Q6G64_F16S")]) if self.imitating else weight
+
+
+class _Parts(nn.Module):
+    language_model: Decoder
+    visual: VisionTower
+
 
 class DemoModel(nn.Module):
     """A whole demo checkpoint. Its state dict has the names of the Hugging Face format."""
@@ -208,19 +236,18 @@ class DemoModel(nn.Module):
         self.dtype = dtype
         self.rotary = int(text["head_dim"] * text["rope_parameters"]["partial_rotary_factor"])
         self.theta = text["rope_parameters"]["rope_theta"]
-        self.model = nn.Module()
+        self.model = _Parts()
         self.model.language_model = Decoder(text, formats)
         if "vision_config" in config:
             self.model.visual = VisionTower(config["vision_config"])
         self.mtp = Mtp(text)
         rows = text["vocab_size"]
         self.lm_head = Matrix(rows, text["hidden_size"], [Rows(rows, formats["head"])])
-        self.saves_memory = False
 
     def imitate_storage(self, on: bool) -> None:
         """Compute with the values that the artifact will hold, or with the plain weights again."""
         for module in self.modules():
-            if isinstance(module, Matrix | SparseMoe):
+            if isinstance(module, Matrix | SparseMoe | VisionTower):
                 module.imitating = on
 
     def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,28 +267,25 @@ class DemoModel(nn.Module):
         return rows
 
     def hidden(
-        self, embedded: Tensor, positions: Tensor, taps: Sequence[int] = ()
+        self, embedded: Tensor, batch: Batch, taps: Sequence[int] = ()
     ) -> tuple[Tensor, list[Tensor]]:
         """Final-normed states [B, T, hidden], and the stream after the layers `taps`."""
-        cosine, sine = self.tables(positions)
+        places = Places(*self.tables(batch.positions), batch.documents)
         x, kept = embedded, []
         decoder = self.model.language_model
         for index, layer in enumerate(decoder.layers):
-            if self.saves_memory and self.training:
-                x = checkpoint(layer, x, cosine, sine, self.dtype, use_reentrant=False)
-            else:
-                x = layer(x, cosine, sine, self.dtype)
+            x = layer(x, places, self.dtype)
             if index in taps:
                 kept.append(x)
         return rms_norm(x, decoder.norm.weight).to(self.dtype), kept
 
     def drafts(self, embedded: Tensor, hidden: Tensor, batch: Batch, depth: int) -> list[Tensor]:
-        """MTP states of `depth` steps; step s at index t drafts the token t + 1 + s."""
+        """MTP states of `depth` steps; step s at index t drafts the token t + 2 + s."""
         cosine, sine = self.tables(batch.positions)
         out = []
         for step in range(depth):
             shifted = embedded.roll(-1 - step, dims=1)
-            turn = (cosine.roll(-step, dims=1), sine.roll(-step, dims=1))
-            hidden = self.mtp(shifted, hidden, *turn)
+            turned = (cosine.roll(-step, dims=1), sine.roll(-step, dims=1))
+            hidden = self.mtp(shifted, hidden, Places(*turned, batch.documents))
             out.append(hidden)
         return out

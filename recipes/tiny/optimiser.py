@@ -1,7 +1,7 @@
 """Muon for the matrices of the layers, AdamW for everything else."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,9 +22,8 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "decay": decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # never has a closure
         """One step from the gradients that are there."""
-        assert closure is None
         for group in self.param_groups:
             shapes: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for parameter in group["params"]:
@@ -35,14 +34,16 @@ class Muon(torch.optim.Optimizer):
 
     def _step(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
         momentum = group["momentum"]
-        grads = torch.stack([p.grad for p in parameters])
+        found = [p.grad for p in parameters if p.grad is not None]
+        weights: list[Tensor] = list(parameters)
+        grads = torch.stack(found)
         buffers = [self.state[p].setdefault("buffer", torch.zeros_like(p)) for p in parameters]
-        torch._foreach_lerp_(buffers, [p.grad for p in parameters], 1 - momentum)
+        torch._foreach_lerp_(buffers, found, 1 - momentum)
         ahead = grads.lerp(torch.stack(buffers), momentum)
         update = _orthogonal(ahead.flatten(0, -3)).view_as(ahead)
         scale = 0.2 * max(ahead.shape[-2:]) ** 0.5
-        torch._foreach_mul_(parameters, 1 - group["lr"] * group["decay"])
-        torch._foreach_add_(parameters, list(update.to(grads.dtype)), alpha=-group["lr"] * scale)
+        torch._foreach_mul_(weights, 1 - group["lr"] * group["decay"])
+        torch._foreach_add_(weights, list(update.to(grads.dtype)), alpha=-group["lr"] * scale)
 
 
 def _orthogonal(x: Tensor) -> Tensor:
@@ -58,7 +59,8 @@ def _orthogonal(x: Tensor) -> Tensor:
 
 def optimisers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     """Muon over matrices of layers; AdamW over tables, norms, biases, gates and convolutions."""
-    matrices, others = [], []
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_table = any(part in name for part in ("embed", "lm_head", "conv1d", "selector"))
         is_gate = any(part in name for part in ("in_proj_a", "in_proj_b", "mlp.gate.", "_gate.w"))

@@ -5,6 +5,8 @@ answer is right as far as a pass changed nothing, and each pass makes at least o
 where text is predictable it makes many.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -24,49 +26,31 @@ def own_answers(
     """
     assert batch.slices is None
     ids = batch.ids.clone()
-    room = batch.targets | _grown(batch)
+    at = torch.arange(ids.shape[1], device=ids.device)
+    room = batch.targets | (batch.owners == len(batch.tasks))
     first = room.float().argmax(-1)  # [B] where each answer starts
     noise = _noise(ids, model.lm_head.weight.shape[0]) if temperature else None
     settled = first.clone()
-    at = torch.arange(ids.shape[1], device=ids.device)
     for _ in range(passes):
-        chosen = _choose(model, batch, ids, noise, temperature)
+        chosen = _choose(model, replace(batch, ids=ids), noise, temperature)
         new = torch.where(room & (at >= settled.unsqueeze(-1)), chosen, ids)
         changed = new != ids
-        moved = torch.where(changed.any(-1), changed.float().argmax(-1) + 1, ids.shape[1])
-        settled = torch.maximum(settled, torch.minimum(moved, torch.full_like(moved, len(at))))
+        moved = torch.where(changed.any(-1), changed.float().argmax(-1) + 1, len(at))
+        settled = torch.maximum(settled, moved)
         ids = new
-        if bool((settled >= batch.ids.shape[1]).all()):
+        if bool((settled >= len(at)).all()):
             break
-    ended = ((ids == end_id) & room).float().cumsum(-1) - ((ids == end_id) & room).float() > 0
-    kept = room & (at < settled.unsqueeze(-1)) & ~ended
-    return Batch(
-        ids=ids,
-        weights=kept.float(),
-        targets=kept,
-        positions=batch.positions,
-        lengths=batch.lengths,
-        tasks=batch.tasks,
-    )
+    ends = ((ids == end_id) & room).float()
+    kept = room & (at < settled.unsqueeze(-1)) & (ends.cumsum(-1) - ends == 0)
+    return replace(batch, ids=ids, weights=kept.float(), targets=kept)
 
 
-def _grown(batch: Batch) -> Tensor:
-    """The padding behind each sample: answers may be longer than the reference."""
-    at = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-    return at >= batch.lengths.unsqueeze(-1)
-
-
-def _choose(
-    model: DemoModel, batch: Batch, ids: Tensor, noise: Tensor | None, temperature: float
-) -> Tensor:
-    embedded = torch.nn.functional.embedding(ids, model.model.language_model.embed_tokens.value())
-    at = torch.arange(ids.shape[1], device=ids.device).expand(3, *ids.shape)
-    hidden, _ = model.hidden(embedded, at)
+def _choose(model: DemoModel, batch: Batch, noise: Tensor | None, temperature: float) -> Tensor:
+    hidden, _ = model.hidden(model.embed(batch), batch)
     logits = model.lm_head(hidden).float()
     if noise is not None:
         logits = logits / temperature + noise
-    best = logits.argmax(-1)
-    return torch.cat([ids[:, :1], best[:, :-1]], dim=1)
+    return torch.cat([batch.ids[:, :1], logits.argmax(-1)[:, :-1]], dim=1)
 
 
 def _noise(ids: Tensor, rows: int) -> Tensor:

@@ -4,7 +4,7 @@ Gradients pass straight through. The rounding is that of `ninfer.formats.grouped
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,17 +17,28 @@ from ninfer.formats.registry import numeric_format
 class Rows(NamedTuple):
     """So many rows of a matrix that are stored in one format."""
 
-    count: int
+    height: int
     format: str
 
 
 def imitate(weight: Tensor, rows: Sequence[Rows]) -> Tensor:
     """`weight` [N, K] as its stored form returns it; the gradient is that of `weight`."""
     with torch.no_grad():
-        parts = weight.detach().float().split([part.count for part in rows])
+        parts = weight.detach().float().split([part.height for part in rows])
         stored = [round_trip(p, part.format) for p, part in zip(parts, rows, strict=True)]
-        shift = torch.cat(stored) - weight
-    return weight + shift
+    return _StraightThrough.apply(weight, torch.cat(stored))
+
+
+class _StraightThrough(torch.autograd.Function):
+    """The second argument, with the gradient of the first."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, stored: Tensor) -> Tensor:
+        return stored
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
 
 
 def round_trip(matrix: Tensor, name: str) -> Tensor:

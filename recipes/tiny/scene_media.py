@@ -64,14 +64,17 @@ def clip_times(count: int, fps: float) -> tuple[float, ...]:
 
 
 def data_uri(sample: Sample, index: int) -> str:
-    """Media number `index` of a sample as a file: PNG for an image, MP4 for a video."""
+    """Media number `index` of a sample as a file without loss: WebP for an image, MP4 for a video.
+
+    WebP takes half of the bytes of PNG.
+    """
     frames = sample.media[index]
     times = sample.timestamps[index] if sample.timestamps else ()
     if times:
         return _uri("video/mp4", encode_clip(frames, _fps(times)))
     file = io.BytesIO()
-    Image.fromarray(frames[0]).save(file, "PNG", optimize=True)
-    return _uri("image/png", file.getvalue())
+    Image.fromarray(frames[0]).save(file, "WEBP", lossless=True, quality=50, method=3, exact=True)
+    return _uri("image/webp", file.getvalue())
 
 
 def encode_clip(frames: NDArray[np.uint8], fps: Fraction) -> bytes:

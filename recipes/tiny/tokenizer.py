@@ -8,7 +8,7 @@ import argparse
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +27,20 @@ from recipes.tiny.tasks import TEXT_TASKS
 VOCAB_SIZE: Final = 2040  # addressable ids, ADDED_TOKENS included
 SAMPLES_PER_TASK: Final = 400
 SEED: Final = 6
-# An image of 128 x 128 pixels stays as it is: 16 tokens.
-SHORTEST_EDGE: Final = 128 * 128
-SAMPLING: Final = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
+# Answers have one right form, so the best token is the one to take.
+SAMPLING: Final = {"do_sample": False}
+# What training sees: images of 128 x 128 to 224 x 224 pixels, and four frames of 128 x 128 of a
+# clip. A photo is scaled to 49 tokens at most, a video to two time steps of 16.
+PREPROCESSING: Final[Mapping[str, Mapping[str, Any]]] = {
+    "frontend/preprocessor_config.json": {
+        "size": {"shortest_edge": 128 * 128, "longest_edge": 224 * 224}
+    },
+    "frontend/video_preprocessor_config.json": {
+        "size": {"shortest_edge": 4 * 128 * 128, "longest_edge": 4 * 128 * 128},
+        "min_frames": 4,
+        "max_frames": 4,
+    },
+}
 
 
 def build() -> dict[str, bytes]:
@@ -41,10 +52,7 @@ def build() -> dict[str, bytes]:
     generation = json.loads(files["generation_config.json"]) | SAMPLING
     files["generation_config.json"] = _json(generation)
     for name, content in PREPROCESSORS.items():
-        sizes = dict(content["size"])
-        if name == "frontend/preprocessor_config.json":
-            sizes["shortest_edge"] = SHORTEST_EDGE
-        files[name.removeprefix("frontend/")] = _json({**content, "size": sizes})
+        files[name.removeprefix("frontend/")] = _json({**content, **PREPROCESSING[name]})
     return files
 
 

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from recipes.tiny.batch import Batch
 from recipes.tiny.checkpoint import save_checkpoint
-from recipes.tiny.feed import batches
+from recipes.tiny.feed import Feed, batches
 from recipes.tiny.geometry import config_of
-from recipes.tiny.losses import losses, right_answers
+from recipes.tiny.losses import Losses, right_answers
 from recipes.tiny.mixture import MIXTURES
 from recipes.tiny.model import DemoModel
 from recipes.tiny.optimiser import optimisers
+from recipes.tiny.step import Pass
 
 # Shares of the time: the rate falls from here on, stored values are imitated from here on, and
 # MTP learns deeper steps from here on.
-DECAY_FROM, STORED_FROM, DEEP_FROM = 0.55, 0.75, 0.5
+DECAY_FROM, STORED_FROM, DEEP_FROM = 0.5, 0.8, 0.6
 WARM_UP_STEPS = 100
 COMPILING_STEPS = 3
 DEPTHS = (1, 3)
@@ -51,8 +54,7 @@ def train(options: argparse.Namespace) -> None:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = DemoModel(config, dtype).to(device)
     stepping = optimisers(model, options.rate)
-    mixture = MIXTURES[options.model]
-    feed = batches(mixture, options.tokens, options.seed, options.workers)
+    feed = batches(Feed(MIXTURES[options.model], options.tokens, options.seed), options.workers)
     options.out.mkdir(parents=True, exist_ok=True)
     log = Log(options.out / "log.jsonl")
     log.write(
@@ -64,6 +66,9 @@ def train(options: argparse.Namespace) -> None:
         options={k: str(v) for k, v in vars(options).items()},
     )
     begun = start = kept = time.monotonic()
+    passes = Passes(model, capture=device.type == "cuda")
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
     for step in itertools.count():
         # The first steps compile kernels; the schedule begins behind them.
         now = time.monotonic()
@@ -71,22 +76,19 @@ def train(options: argparse.Namespace) -> None:
         if now >= begun + options.seconds:
             break
         progress = (now - start) / (begun + options.seconds - start)
-        model.imitate_storage(progress >= STORED_FROM)
-        depth = DEPTHS[progress >= DEEP_FROM]
         micro = [next(feed).to(device) for _ in range(options.accumulate)]
-        share = sum(batch.weights.sum() for batch in micro)
+        share = torch.stack([batch.weights.sum() for batch in micro]).sum()
         for batch in micro:
-            found = losses(model, batch, depth)
-            (found.total / share).backward()
+            found = passes.of(batch, progress)(batch, 1 / share)
             log.add(batch, found)
-            if step % 20 == 10:
-                log.count_right(right_answers(model, batch, found.hidden))
+            if step % 10 == 0:
+                log.count_right(right_answers(batch, found.wrong))
         rate = options.rate * _schedule(step, progress)
         torch.nn.utils.clip_grad_norm_(stepping[1].param_groups[0]["params"], 1.0)
         for optimiser in stepping:
             optimiser.param_groups[0]["lr"] = rate
             optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimiser.zero_grad(set_to_none=False)
         if step % 50 == 49:
             log.flush(step + 1, progress, rate, time.monotonic() - begun)
         if time.monotonic() - kept > options.keep_every:
@@ -94,6 +96,28 @@ def train(options: argparse.Namespace) -> None:
             save_checkpoint(model, config, options.out / "kept")
     save_checkpoint(model, config, options.out / "checkpoint")
     log.write(event="end", steps=step, seconds=round(time.monotonic() - begun, 1))
+
+
+class Passes:
+    """The pass for each shape of batch, made anew when training enters another stage."""
+
+    def __init__(self, model: DemoModel, *, capture: bool) -> None:
+        self._model = model
+        self._pool = torch.cuda.graph_pool_handle() if capture else None
+        self._stage: tuple[bool, bool] | None = None
+        self._known: dict[torch.Size, Pass] = {}
+
+    def of(self, batch: Batch, progress: float) -> Pass:
+        """The pass for `batch` at this share of the time."""
+        stage = (progress >= STORED_FROM, progress >= DEEP_FROM)
+        if stage != self._stage:
+            self._stage = stage
+            self._known.clear()
+            self._model.imitate_storage(stage[0])
+        shape = batch.ids.shape
+        if shape not in self._known:
+            self._known[shape] = Pass(self._model, DEPTHS[stage[1]], self._pool)
+        return self._known[shape]
 
 
 def _schedule(step: int, progress: float) -> float:
@@ -112,17 +136,15 @@ class Log:
         self._since = time.monotonic()
 
     def _clear(self) -> None:
-        self._sums: dict[str, Any] = defaultdict(float)
-        self._weight: Any = 0.0
+        self._sums: list[Tensor] = []
+        self._weights: list[Tensor] = []
         self._tokens = 0
 
-    def add(self, batch: Any, found: Any) -> None:
+    def add(self, batch: Batch, found: Losses) -> None:
         """Take the losses of a batch; nothing waits for the device here."""
-        self._sums["loss"] += found.text.detach()
-        for index, draft in enumerate(found.drafts):
-            self._sums[f"mtp{index + 1}"] += draft.detach()
-        self._weight += batch.weights.sum()
-        self._tokens += batch.ids.numel()
+        self._sums.append(found.parts.clone())
+        self._weights.append(batch.weights.sum())
+        self._tokens += int(batch.ids.numel())
 
     def count_right(self, found: dict[str, list[int]]) -> None:
         """Take answers that were right or wrong."""
@@ -132,7 +154,12 @@ class Log:
     def flush(self, step: int, progress: float, rate: float, seconds: float) -> None:
         """Write one line of means and start anew."""
         now = time.monotonic()
-        means = {name: round(float(total / self._weight), 4) for name, total in self._sums.items()}
+        # A stage with more MTP steps may have begun since the last line.
+        depth = min(len(sums) for sums in self._sums)
+        total = torch.stack([sums[:depth] for sums in self._sums]).sum(0)
+        each = (total / torch.stack(self._weights).sum()).tolist()
+        names = ["loss", *(f"mtp{index}" for index in range(1, depth))]
+        means = {name: round(value, 4) for name, value in zip(names, each, strict=True)}
         right = {task: round(sum(m) / len(m), 3) for task, m in sorted(self._right.items())}
         self.write(
             event="step",

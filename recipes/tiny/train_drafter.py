@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -13,15 +12,17 @@ from torch.nn import functional
 from recipes.tiny.batch import Batch
 from recipes.tiny.checkpoint import load_weights, save_drafter
 from recipes.tiny.drafter import Drafter
-from recipes.tiny.feed import batches
+from recipes.tiny.encode import Encoder
+from recipes.tiny.feed import Singles, batches
 from recipes.tiny.geometry import DFLASH, config_of
-from recipes.tiny.layers import Matrix
 from recipes.tiny.mixture import MIXTURES
 from recipes.tiny.model import DemoModel
 from recipes.tiny.optimiser import optimisers
 from recipes.tiny.own_outputs import own_answers
 from recipes.tiny.train import Log
 
+# Longer samples hold long prompts and few answer tokens.
+LENGTH = 768
 ANCHORS = 8
 PASSES = 24
 # Answers are read again this often before new ones are made.
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=65_536)
+    parser.add_argument("--tokens", type=int, default=32_768, help="tokens of a batch")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--device", default="cuda")
     train(parser.parse_args())
@@ -60,7 +61,9 @@ def train(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     log = Log(options.out / "log.jsonl")
     log.write(event="start", parameters=sum(p.numel() for p in drafter.parameters()))
-    feed = _short(batches(MIXTURES["tiny-moe"], options.tokens, options.seed, options.workers))
+    source = Singles(MIXTURES["tiny-moe"], LENGTH, options.tokens // LENGTH, options.seed)
+    feed = batches(source, options.workers)
+    end_id = Encoder().tokenizer.special["<|im_end|>"]
     start = time.monotonic()
     hits = torch.zeros(DFLASH["block_size"] - 1, device=device)
     seen = torch.zeros_like(hits)
@@ -68,16 +71,13 @@ def train(options: argparse.Namespace) -> None:
         progress = (time.monotonic() - start) / options.seconds
         if progress >= 1:
             break
-        for module in drafter.modules():
-            if isinstance(module, Matrix):
-                module.imitating = progress > 0.7
+        drafter.imitate_storage(progress > 0.7)
         if step % READINGS == 0:
-            answers = own_batch(target, next(feed).to(device), step)
-            embedded = functional.embedding(
-                answers.ids, target.model.language_model.embed_tokens.value()
-            )
+            temperature = TEMPERATURES[step // READINGS % len(TEMPERATURES)]
+            answers = own_answers(target, next(feed).to(device), PASSES, temperature, end_id)
             with torch.no_grad():
-                _, taps = target.hidden(embedded, answers.positions, DFLASH["target_layer_ids"])
+                embedded = target.embed(answers)
+                _, taps = target.hidden(embedded, answers, DFLASH["target_layer_ids"])
         loss, right, counted = _loss(target, drafter, answers, taps, dtype)
         loss.backward()
         hits, seen = hits * 0.98 + right, seen * 0.98 + counted
@@ -96,39 +96,6 @@ def train(options: argparse.Namespace) -> None:
                 right_at=[round(share, 3) for share in shares],
             )
     save_drafter(drafter.state_dict(), options.out / "drafter")
-
-
-def _short(feed: Iterator[Batch]) -> Iterator[Batch]:
-    """Batches without very long prompts, which hold few answer tokens."""
-    return (batch for batch in feed if batch.ids.shape[1] <= 2048)
-
-
-def own_batch(target: DemoModel, batch: Batch, step: int) -> Batch:
-    """The target's own answers to the prompts of `batch`, at one of TEMPERATURES."""
-    end = int(batch.ids[0, batch.lengths[0] - 1])
-    temperature = TEMPERATURES[step // READINGS % len(TEMPERATURES)]
-    parts = []
-    # Noise for all logits of a batch would not fit at once.
-    for rows in torch.arange(len(batch.ids)).split(max(1, 16_384 // batch.ids.shape[1])):
-        part = Batch(
-            ids=batch.ids[rows],
-            weights=batch.weights[rows],
-            targets=batch.targets[rows],
-            positions=batch.positions[:, rows],
-            lengths=batch.lengths[rows],
-            tasks=[batch.tasks[i] for i in rows.tolist()],
-        )
-        parts.append(own_answers(target, part, PASSES, temperature, end))
-    return Batch(
-        ids=torch.cat([p.ids for p in parts]),
-        weights=torch.cat([p.weights for p in parts]),
-        targets=torch.cat([p.targets for p in parts]),
-        positions=torch.arange(batch.ids.shape[1], device=batch.ids.device).expand(
-            3, *batch.ids.shape
-        ),
-        lengths=batch.lengths,
-        tasks=batch.tasks,
-    )
 
 
 def _loss(

@@ -10,7 +10,7 @@ from ninfer.frontend import Frontend
 from ninfer.frontend.media import SourceRules
 from ninfer.frontend.normalize import parse_conversation
 from ninfer.models.positions import mrope_positions
-from ninfer.request import TemplateOptions
+from ninfer.request import TemplateOptions, TextDelta, ToolCallEnd
 from recipes.tiny import tokenizer
 from recipes.tiny.build_suite import item
 from recipes.tiny.encode import TOKENIZER_FOLDER, Encoder, read_resources
@@ -71,15 +71,16 @@ def test_the_answer_reads_as_the_sample_says(name, encoder, frontend):
         answer = encoded.ids[len(prompt.token_ids) :].tolist()
         assert answer[-1] == frontend.tokenizer.special["<|im_end|>"]
         parser = frontend.new_output_parser(prompt)
-        deltas = parser.feed(answer) + parser.finish()
+        events = parser.feed(answer) + parser.finish()
         text = {"reasoning": "", "content": ""}
-        for delta in deltas:
-            text[delta.channel] += delta.text
+        for event in events:
+            if isinstance(event, TextDelta):
+                text[event.channel] += event.text
         assert text["reasoning"].strip() == sample.messages[-1].get("reasoning_content", "")
-        content = text["content"]
-        for call in sample.messages[-1].get("tool_calls", ()):
-            assert f"<function={call['function']['name']}>" in content
-        assert content.split("<tool_call>")[0].rstrip() == sample.messages[-1]["content"]
+        assert text["content"].rstrip() == sample.messages[-1]["content"]
+        made = [event.call for event in events if isinstance(event, ToolCallEnd)]
+        wanted = [call["function"] for call in sample.messages[-1].get("tool_calls", ())]
+        assert [{"name": c.name, "arguments": dict(c.arguments)} for c in made] == wanted
 
 
 def test_calls_before_a_result_are_learnt_too(encoder, frontend):

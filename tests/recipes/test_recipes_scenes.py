@@ -1,13 +1,17 @@
 """Vision training data: answers agree with the scenes, pixels and files with the answers."""
 
+import base64
+import io
 import math
 import random
 import re
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ninfer.frontend import Frontend
 from ninfer.frontend.media import MediaLoader, SourceRules
@@ -293,14 +297,50 @@ def test_the_frontend_reads_the_files_as_the_trainer_sees_the_pixels(task, front
             assert time == (2 if kind == "video" else 1)
 
 
-def test_frame_choice_of_other_bounds_is_the_same():
+def test_clips_of_the_trainer_fit_wider_bounds_too():
     loader = checkpoint_loader()
     assert loader.video.pixels.temporal == TEMPORAL
-    bounded = MediaLoader(loader.image, replace(loader.video, max_frames=4))
+    wider = replace(loader.video.pixels, low=4096, high=1 << 24)
+    bounded = MediaLoader(loader.image, replace(loader.video, pixels=wider, max_frames=768))
     for sample in samples("video_change", 5):
         conversation = as_request(sample)
         (media,) = bounded.load(conversation.messages, SourceRules())
         assert media == media_of(sample.media[0], sample.timestamps[0], "video")
+
+
+def asked_about(kind, data):
+    """A question with one file."""
+    address = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    name = f"{kind.partition('/')[0]}_url"
+    part = {"type": name, name: {"url": address}}
+    return parse_conversation([{"role": "user", "content": [part]}])
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(640, 480), (480, 640), (4000, 3000), (100, 80), (1920, 1080)]
+)
+def test_photos_become_about_as_large_as_what_was_trained(width, height, frontend):
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), "teal").save(file, "PNG")
+    (media,) = frontend.prepare(asked_about("image/png", file.getvalue())).media
+    time, rows, columns = media.grid
+    assert time == 1
+    assert 16 <= rows * columns // 4 <= 49
+    assert rows / columns == pytest.approx(height / width, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "frames"), [(640, 480, 50), (128, 128, 4), (64, 64, 9), (320, 320, 120)]
+)
+def test_videos_become_two_time_steps_as_trained(width, height, frames, frontend):
+    pixels = np.zeros((frames, height, width, 3), np.uint8)
+    pixels += np.arange(frames, dtype=np.uint8)[:, None, None, None]
+    (media,) = frontend.prepare(asked_about("video/mp4", encode_clip(pixels, Fraction(25)))).media
+    time, rows, columns = media.grid
+    assert time == 2
+    assert 10 <= rows * columns // 4 <= 16
+    if width == height:
+        assert (rows, columns) == (8, 8)
 
 
 def test_clips_are_small():
