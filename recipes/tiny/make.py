@@ -19,14 +19,16 @@ from numpy.typing import NDArray
 from ninfer.artifact.digest import file_sha256
 from ninfer.artifact.packaged import FOLDER, NAMES, RECORDS, path_of_name
 from ninfer.convert import ConvertOptions, convert
-from recipes.tiny.encode import Encoded, Encoder
-from recipes.tiny.geometry import DRAFT_HEAD_ROWS, VOCAB_ROWS
+from recipes.tiny.encode import FILES, TOKENIZER_FOLDER, Encoded, Encoder
+from recipes.tiny.geometry import DRAFT_HEAD_ROWS, VOCAB_ROWS, config_of
 from recipes.tiny.heldout import is_held_out
 from recipes.tiny.mixture import MIXTURES, task_makers
 
 LIMIT: Final = 12 << 20
 SAMPLES: Final = 6000
 SEED: Final = 9
+# Text files whose change asks for another training; the others say how to use a model.
+TRAINED_ON: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 RESULTS: Final = Path(__file__).parent / "results"
 
 
@@ -52,14 +54,17 @@ def answer_counts(name: str, count: int = SAMPLES) -> NDArray[np.int64]:
 def make(name: str, checkpoint: Path, drafter: Path | None, output: Path) -> dict[str, Any]:
     """Write the artifact; returns the record of it and of what it was made of.
 
-    Raises ValueError for a file above LIMIT, which is removed, and what `ninfer.convert` raises.
+    Of `checkpoint` the weights are read, and config.json if it is there; text files are those of
+    the recipe. Raises ValueError for one that was trained on another tokenizer or template, and for
+    a file above LIMIT, which is removed; besides what `ninfer.convert` raises.
     """
     with tempfile.TemporaryDirectory() as folder:
-        counts = Path(folder) / "counts"
+        counts, source = Path(folder) / "counts", Path(folder) / "source"
         answer_counts(name).tofile(counts)
+        _complete(name, checkpoint, source)
         options = ConvertOptions(
             target=f"{name}/groupwise-int",
-            source=checkpoint,
+            source=source,
             drafter_source=drafter,
             draft_counts=counts,
             draft_head_rows=DRAFT_HEAD_ROWS,
@@ -67,13 +72,14 @@ def make(name: str, checkpoint: Path, drafter: Path | None, output: Path) -> dic
         )
         output.unlink(missing_ok=True)
         done = convert(options)
+        sources = {"checkpoint": source, **({"drafter": drafter} if drafter else {})}
+        digests = {part: dict(_digests(folder)) for part, folder in sources.items()}
     size = output.stat().st_size
     if size > LIMIT or done.unused:
         output.unlink()
         raise ValueError(f"{output}: {size:,} bytes of {LIMIT:,}, not used: {done.unused}")
-    sources = {"checkpoint": checkpoint, **({"drafter": drafter} if drafter else {})}
     return {
-        **{part: dict(_digests(folder)) for part, folder in sources.items()},
+        **digests,
         "artifact": {
             "name": name,
             "id": options.target,
@@ -90,6 +96,21 @@ def record(made: Mapping[str, Any], results: Path, records: Path) -> None:
     known = {item["name"]: item for item in json.loads(records.read_text("utf-8"))}
     known[artifact["name"]] = artifact
     _write(records, [known[name] for name in NAMES if name in known])
+
+
+def _complete(name: str, checkpoint: Path, source: Path) -> None:
+    """A folder with the weights of a checkpoint and today's text files."""
+    source.mkdir()
+    for path in checkpoint.glob("*.safetensors*"):
+        (source / path.name).symlink_to(path.resolve())
+    for file in FILES:
+        data, own = (TOKENIZER_FOLDER / file).read_bytes(), checkpoint / file
+        if file in TRAINED_ON and own.exists() and own.read_bytes() != data:
+            raise ValueError(f"{own} is not the file of the recipe; train again")
+        (source / file).write_bytes(data)
+    config = checkpoint / "config.json"
+    sizes = config.read_text("utf-8") if config.exists() else json.dumps(config_of(name), indent=2)
+    (source / "config.json").write_text(sizes, "utf-8")
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:

@@ -12,10 +12,11 @@ from demo_models import DRAFTER, reduced_config, untrained
 from ninfer.artifact import open_artifact
 from ninfer.artifact.packaged import NAMES, PackagedArtifact
 from recipes.tiny import make
-from recipes.tiny.checkpoint import save_checkpoint, save_drafter
+from recipes.tiny.checkpoint import save_checkpoint, save_drafter, save_weights
 from recipes.tiny.drafter import Drafter
-from recipes.tiny.encode import Encoder
-from recipes.tiny.geometry import ADDRESSABLE, DRAFT_HEAD_ROWS
+from recipes.tiny.encode import FILES, TOKENIZER_FOLDER, Encoder
+from recipes.tiny.geometry import ADDRESSABLE, DRAFT_HEAD_ROWS, config_of
+from recipes.tiny.model import DemoModel
 
 SAMPLES = 60
 
@@ -63,6 +64,7 @@ def test_the_record_names_every_file(drafter: bool, tmp_path: Path) -> None:
     output = tmp_path / "out.ninfer"
     made = make.make(name, tmp_path / "source", extra, output)
     for part, folder in (("checkpoint", tmp_path / "source"), ("drafter", extra)):
+        # The checkpoint's text files are the recipe's, so all of them were read.
         if folder:
             digests = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
             assert made[part] == digests
@@ -71,6 +73,34 @@ def test_the_record_names_every_file(drafter: bool, tmp_path: Path) -> None:
     assert PackagedArtifact(**made["artifact"]) == PackagedArtifact(
         name, f"{name}/groupwise-int", len(data), hashlib.sha256(data).hexdigest()
     )
+
+
+def test_text_files_are_those_of_the_recipe(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "generation_config.json").write_text('{"do_sample": true}')
+    (checkpoint / "preprocessor_config.json").unlink()
+    made = make.make("tiny", checkpoint, None, tmp_path / "out.ninfer")
+    with open_artifact(tmp_path / "out.ninfer") as artifact:
+        for name in FILES:
+            data = (TOKENIZER_FOLDER / name).read_bytes()
+            assert bytes(artifact.resource(f"frontend/{name}")) == data
+            assert made["checkpoint"][name] == hashlib.sha256(data).hexdigest()
+
+
+def test_weights_that_came_alone_have_the_sizes_of_their_name(tmp_path: Path) -> None:
+    state = DemoModel(config_of("tiny"), torch.float32).state_dict()
+    (tmp_path / "source").mkdir()
+    save_weights(state, tmp_path / "source")
+    made = make.make("tiny", tmp_path / "source", None, tmp_path / "out.ninfer")
+    assert 11 << 20 < made["artifact"]["bytes"] <= make.LIMIT
+
+
+@pytest.mark.parametrize("file", make.TRAINED_ON)
+def test_a_checkpoint_of_another_tokenizer_is_refused(
+    file: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    (checkpoint / file).write_bytes(b"{}")
+    with pytest.raises(ValueError, match=f"{file} is not the file of the recipe; train again"):
+        make.make("tiny", checkpoint, None, tmp_path / "out.ninfer")
 
 
 def test_a_file_above_the_limit_does_not_stay(
