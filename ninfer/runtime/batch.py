@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -11,6 +12,9 @@ from ninfer.runtime.config import PAGE_SIZE
 from ninfer.runtime.media import positions_of, rows_of
 from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.speculative.proposer import TargetRows
+
+# Kernels are compiled for pointers with or without an alignment, so each field has the best one.
+_ALIGNED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +52,50 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
         offsets.append(len(tokens))
         logit_rows.extend(range(len(tokens) - piece.logits, len(tokens)))
 
-    def ints(values: Items[object]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=device)
-
-    rows = RaggedRows(
-        offsets=ints(offsets),
-        kv_lengths=ints([p.sequence.cached + p.count for p in pieces]),
-        page_table=ints(_page_table(pieces)),
-        state_slots=ints([p.sequence.state_slot for p in pieces]),
-        held=torch.tensor([p.held for p in pieces], device=device),
+    table = _page_table(pieces)
+    lengths = [p.sequence.cached + p.count for p in pieces]
+    owned = [p.sequence.state_slot for p in pieces]
+    flat = [page for row in table for page in row]
+    held = [int(p.held) for p in pieces]
+    bounds, lasts, pages, states, flags, ids, places, wanted = _packed(
+        [offsets, lengths, flat, owned, held, tokens, slots, logit_rows], device
     )
-    axes = [positions_of(p.sequence.media, p.sequence.cached, p.count) for p in pieces]
     return ForwardBatch(
-        tokens=ints(tokens),
-        positions=torch.cat(axes, dim=1).to(device),
-        rows=rows,
-        kv_slots=ints(slots),
-        logit_rows=ints(logit_rows),
+        tokens=ids,
+        positions=_positions(pieces).to(device),
+        rows=RaggedRows(
+            offsets=bounds,
+            kv_lengths=lasts,
+            page_table=pages.view(len(pieces), -1),
+            state_slots=states,
+            held=flags.bool(),
+        ),
+        kv_slots=places,
+        logit_rows=wanted,
         media=_media_rows(pieces, device),
     )
+
+
+def _packed(fields: Items[list[int]], device: torch.device) -> list[torch.Tensor]:
+    """An int64 tensor of each field, all in one transfer; each starts at a 128-byte border."""
+    values: list[int] = []
+    starts = []
+    for field in fields:
+        starts.append(len(values))
+        values += field
+        values += [0] * (-len(field) % _ALIGNED)
+    packed = torch.tensor(values, dtype=torch.int64).to(device)
+    return [packed[s : s + len(f)] for s, f in zip(starts, fields, strict=True)]
+
+
+def _positions(pieces: Items[Piece]) -> torch.Tensor:
+    if all(piece.sequence.media is None for piece in pieces):
+        # One tensor for all: text alone has the same position on every axis.
+        spans = ((p.sequence.cached, p.sequence.cached + p.count) for p in pieces)
+        places = [place for span in spans for place in range(*span)]
+        return torch.tensor(places, dtype=torch.int64).repeat(3, 1)
+    axes = [positions_of(p.sequence.media, p.sequence.cached, p.count) for p in pieces]
+    return torch.cat(axes, dim=1)
 
 
 def target_rows(pieces: Items[Piece], places: Items[int], alive: Items[bool]) -> list[TargetRows]:

@@ -29,20 +29,32 @@ def is_penalised(params: SamplingParams) -> bool:
     return params.temperature > 0 and given != (0, 0, 1)
 
 
-def penalised(params: SamplingParams, counts: Mapping[int, int], logits: Tensor) -> Tensor:
-    """logits [1, V] less the penalties of ids that were generated `counts` times."""
-    if not counts:
+def penalised(
+    params: Items[SamplingParams], counts: Items[Mapping[int, int]], logits: Tensor
+) -> Tensor:
+    """logits [R, V] less the penalties of ids that row i's sequence generated `counts[i]` times.
+
+    Rows without penalties keep their values.
+    """
+    pairs = [
+        (row, token, times)
+        for row, (param, seen) in enumerate(zip(params, counts, strict=True))
+        if is_penalised(param)
+        for token, times in seen.items()
+    ]
+    if not pairs:
         return logits
     device = logits.device
-    dense = torch.zeros(logits.shape, dtype=torch.int64)
-    dense[0, list(counts)] = torch.tensor(list(counts.values()))
-    return ops.penalise(
-        logits,
-        dense.to(device),
-        torch.tensor([params.presence_penalty], device=device),
-        torch.tensor([params.frequency_penalty], device=device),
-        torch.tensor([params.repetition_penalty], device=device),
-    )
+    # Only the pairs go to the device, not a table as wide as the vocabulary.
+    rows, tokens, times = torch.tensor(pairs).T.to(device)
+    dense = torch.zeros(logits.shape, dtype=torch.int32, device=device)
+    dense[rows, tokens] = times.int()
+    factors = [(p.presence_penalty, p.frequency_penalty, p.repetition_penalty) for p in params]
+    return ops.penalise(logits, dense, *_columns(factors).to(device))
+
+
+def _columns(rows: Items[Items[float]]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float32).T.contiguous()
 
 
 def constrained(constraint: TokenConstraint, logits: Tensor) -> Tensor:

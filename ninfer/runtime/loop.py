@@ -201,7 +201,7 @@ class Runtime:
         drawn = draw_pieces(pieces, passed.logits, self._config.text.addressable)
         drawn = self._scored(pieces, drawn, passed)
         places = [piece.sequence.cached for piece in pieces]
-        results = [self._commit(p, d) for p, d in zip(pieces, drawn, strict=True)]
+        results = self._commit(pieces, drawn, batch.rows.state_slots)
         seconds = time.perf_counter() - start
         if self.speculation:
             rows = target_rows(pieces, places, [progress.error is None for progress in results])
@@ -225,7 +225,10 @@ class Runtime:
 
     def _scored(self, pieces: Items[Piece], drawn: Items[Drawn], passed: Pass) -> list[Drawn]:
         """Take in log-probabilities of prompts; where that fails, the failure is what was drawn."""
-        results, hidden = list(drawn), passed.hidden.split([piece.count for piece in pieces])
+        results = list(drawn)
+        if not any(needs_prompt_logprobs(piece.sequence) for piece in pieces):
+            return results
+        hidden = passed.hidden.split([piece.count for piece in pieces])
         for index, (piece, rows) in enumerate(zip(pieces, hidden, strict=True)):
             if needs_prompt_logprobs(piece.sequence):
                 score = partial(
@@ -236,19 +239,29 @@ class Runtime:
                     results[index] = Drawn(error=failure)
         return results
 
-    def _commit(self, piece: Piece, drawn: Drawn) -> Progress:
-        sequence = piece.sequence
-        if drawn.error:
-            return Progress(sequence, (), error=drawn.error)
-        tokens, finish = _cut(sequence, drawn.tokens)
+    def _commit(
+        self, pieces: Items[Piece], drawn: Items[Drawn], slots: torch.Tensor
+    ) -> list[Progress]:
+        """Take in what was drawn, and the rows that count for it."""
+        cuts = [_cut(p.sequence, d.tokens) for p, d in zip(pieces, drawn, strict=True)]
         # A held piece commits as many rows as it has tokens to show: the anchor and right drafts.
-        rows = len(tokens) if piece.held else piece.count
-        self._runner.caches.pending[sequence.state_slot] = rows if piece.held else 0
-        sequence.cached += rows
-        sequence.drafts = []
-        if self.prefixes:
-            self.prefixes.keep(sequence)
-        return _advance(sequence, tokens, finish, drawn)
+        kept = [len(c[0]) if p.held else p.count for p, c in zip(pieces, cuts, strict=True)]
+        if self._runtime.window > 1:
+            held = [rows if p.held else 0 for p, rows in zip(pieces, kept, strict=True)]
+            pending = self._runner.caches.pending
+            pending[slots] = torch.tensor(held, dtype=pending.dtype, device=pending.device)
+        results = []
+        for piece, found, cut, rows in zip(pieces, drawn, cuts, kept, strict=True):
+            sequence = piece.sequence
+            if found.error:
+                results.append(Progress(sequence, (), error=found.error))
+                continue
+            sequence.cached += rows
+            sequence.drafts = []
+            if self.prefixes:
+                self.prefixes.keep(sequence)
+            results.append(_advance(sequence, *cut, found))
+        return results
 
     def _inherit(
         self, pieces: Items[Piece], passed: Pass, results: Items[Progress]

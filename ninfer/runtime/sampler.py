@@ -47,19 +47,24 @@ def draw_pieces(pieces: Items[Piece], logits: Tensor, addressable: int) -> list[
     Row i of a decode piece gives the token behind its i-th row; a draft is right exactly when it is
     that token, and the first wrong one ends the piece. Only ids below `addressable` are drawn.
     """
-    parts = logits.split([piece.logits for piece in pieces])
     every = _draw_together(pieces, logits, addressable)
-    return [
-        _draw_piece(piece, rows, addressable, known)
-        for piece, rows, known in zip(pieces, parts, every, strict=True)
-    ]
+    drawn, row = [], 0
+    for piece, known in zip(pieces, every, strict=True):
+        if known is not None and piece.sequence.top_logprobs is None:
+            # Nothing of its own is left to fail, and a view of its rows would cost more.
+            drawn.append(_accept(piece, known))
+        else:
+            rows = logits[row : row + piece.logits]
+            drawn.append(_draw_piece(piece, rows, addressable, known))
+        row += piece.logits
+    return drawn
 
 
 def _draw_together(
     pieces: Items[Piece], logits: Tensor, addressable: int
 ) -> list[list[int] | None]:
-    """The draws of each piece's rows by one call for all that need no history; None: draw alone."""
-    free = [not needs_history(piece.sequence) for piece in pieces]
+    """The draws of each piece's rows by one call for all that can; None: draw alone."""
+    free = [not _goes_row_by_row(piece) for piece in pieces]
     settings = [setting for piece in pieces for setting in _settings(piece)]
     if not settings or not any(free):
         return [None for _ in pieces]
@@ -104,8 +109,10 @@ def _biased(settings: Items[tuple[Sequence, int]], logits: Tensor) -> Tensor:
 def _draw_free(
     settings: Items[tuple[Sequence, int]], logits: Tensor, addressable: int
 ) -> list[int]:
-    """One token for each row, none of which needs history; -1 where the logits are not finite."""
-    return _draw_rows(settings, _biased(settings, logits), addressable)
+    """One token for each row, whose history is known; -1 where the logits are not finite."""
+    params, counts = zip(*((s.sampling, s.counts) for s, _ in settings), strict=True)
+    logits = penalised(params, counts, _biased(settings, logits))
+    return _draw_rows(settings, logits, addressable)
 
 
 def _with_logprobs(sequence: Sequence, drawn: Drawn, logits: Tensor, addressable: int) -> Drawn:
@@ -119,6 +126,14 @@ def needs_history(sequence: Sequence) -> bool:
     """Whether a draw depends on the tokens drawn before it; greedy ignores penalties."""
     bound = sequence.constraint is not None or sequence.forcer is not None
     return bound or is_penalised(sequence.sampling)
+
+
+def _goes_row_by_row(piece: Piece) -> bool:
+    """Whether a row of the piece has to wait for the draw of the row before it."""
+    sequence = piece.sequence
+    if sequence.constraint is not None or sequence.forcer is not None:
+        return True
+    return piece.logits > 1 and is_penalised(sequence.sampling)
 
 
 def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
@@ -168,7 +183,7 @@ def _draw_row(
 ) -> int:
     """The token `ahead` places behind the newest, `counts` of generated ids standing before it."""
     if is_penalised(sequence.sampling):
-        row = penalised(sequence.sampling, counts, row)
+        row = penalised([sequence.sampling], [counts], row)
     if sequence.constraint is not None:
         row = constrained(sequence.constraint, row)
     return _draw_rows([(sequence, ahead)], row, addressable)[0]
@@ -182,15 +197,23 @@ def _draw_rows(
         greedy: list[int] = ops.argmax(logits, addressable).tolist()
         return greedy
     params = [sequence.sampling for sequence, _ in settings]
-    uniforms = [draw_uniform(sequence, index) for sequence, index in settings]
+    heat, nucleus, floor, u = torch.tensor(
+        [
+            [p.temperature for p in params],
+            [p.top_p for p in params],
+            [p.min_p for p in params],
+            [draw_uniform(sequence, index) for sequence, index in settings],
+        ],
+        dtype=torch.float64,
+    )
     tokens = ops.sample(
         logits,
         limit=addressable,
-        temperature=torch.tensor([p.temperature for p in params], dtype=torch.float64),
+        temperature=heat,
         top_k=torch.tensor([p.top_k for p in params]),
-        top_p=torch.tensor([p.top_p for p in params], dtype=torch.float64),
-        min_p=torch.tensor([p.min_p for p in params], dtype=torch.float64),
-        u=torch.tensor(uniforms, dtype=torch.float64, device=logits.device),
+        top_p=nucleus,
+        min_p=floor,
+        u=u.to(logits.device),
     )
     return [int(token) for token in tokens.tolist()]
 

@@ -1,5 +1,7 @@
 """The next token: which random number it uses, and what penalties count."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from ninfer.errors import GenerationError
 from ninfer.ops import Purpose, uniform
 from ninfer.request import LogitBias, SamplingParams
 from ninfer.runtime.batch import Piece
+from ninfer.runtime.logit_rules import penalised
 from ninfer.runtime.sampler import draw_pieces, draw_uniform, next_token
 from ninfer.runtime.sequence import Sequence
 
@@ -33,7 +36,7 @@ def test_known_random_numbers() -> None:
     assert round(draw_uniform(sequence([7] * 31, [1], seed=42)) * 2**24) == 6_536_864
 
 
-def test_penalties_count_generated_tokens_only() -> None:
+def test_e4_penalties_count_generated_tokens_only() -> None:
     """E4: a token that stands in the prompt alone is not penalised."""
     logits = torch.tensor([[0.0, 5.0, 4.0, -50.0]])
     params = {"temperature": 1e-3, "presence_penalty": 2.0}
@@ -63,7 +66,38 @@ def test_repetition_divides_a_positive_logit_and_multiplies_another() -> None:
     assert next_token(sequence([0], [1], **params), negative, 3) == 0
 
 
-def test_penalties_count_the_tokens_drawn_before_in_the_block() -> None:
+def test_rows_drawn_together_have_their_own_penalties() -> None:
+    """One call for all of them, and each row's token is what it is alone."""
+    logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(3))
+    mixed = (
+        {"temperature": 1.0, "presence_penalty": 3.0},
+        {"temperature": 1.0},
+        {"temperature": 0.0, "presence_penalty": 3.0},
+        {"temperature": 1.0, "frequency_penalty": 2.0, "repetition_penalty": 1.5},
+        {"temperature": 1.0, "repetition_penalty": 3.0},
+        {"temperature": 1.0, "presence_penalty": -3.0},
+    )
+    best = logits.topk(4).indices.tolist()
+    made = [sequence([7], ids, **params) for ids, params in zip(best, mixed, strict=True)]
+    for seed in range(40):
+        for one in made:
+            one.sampling = replace(one.sampling, seed=seed)
+        together = draw_pieces([Piece(one, 1, 1) for one in made], logits, 40)
+        for index, one in enumerate(made):
+            row = logits[index : index + 1]
+            assert together[index].tokens == (next_token(one, row, 40),)
+            rules = [one.sampling], [one.counts]
+            (alone,) = draw_pieces([Piece(plain(one), 1, 1)], penalised(*rules, row), 40)
+            assert together[index].tokens == alone.tokens
+
+
+def plain(one: Sequence) -> Sequence:
+    """The same sequence without penalties of its own."""
+    free = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
+    return replace(one, sampling=replace(one.sampling, **free))
+
+
+def test_e2_penalties_count_the_tokens_drawn_before_in_the_block() -> None:
     """E2: three rows of one pass, each with the penalties that it would have alone."""
     logits = torch.tensor([[0.0, 5.0, 4.0, 3.0]] * 3)
     made = sequence([0], [3], temperature=1e-3, repetition_penalty=4.0)
