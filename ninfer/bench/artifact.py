@@ -27,16 +27,16 @@ IDENTITY: Final = Identity("qwen3.6-27b", "groupwise-int")
 RESOURCE_BYTES: Final = 12_000_000
 
 
-def full_directory() -> Directory:
-    """The directory of a whole Qwen3.6-27B artifact."""
-    wanted = object_specs(IDENTITY, resolve_config(IDENTITY, None))
+def full_directory(identity: Identity = IDENTITY) -> Directory:
+    """The directory of a whole artifact, Qwen3.6-27B unless another registered one is named."""
+    wanted = object_specs(identity, resolve_config(identity, None))
     specs = [
         TensorSpec(spec.name, spec.shape, spec.format)
         if isinstance(spec, TensorWanted)
         else ResourceSpec(spec.name, RESOURCE_BYTES)
         for spec in wanted
     ]
-    return plan_directory(IDENTITY, specs)
+    return plan_directory(identity, specs)
 
 
 def write_sparse(path: Path, directory: Directory) -> None:

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
-from ninfer.bench import artifact, convert, engine_batch, engine_cpu, engine_prefix, formats
+from ninfer.bench import (
+    artifact,
+    convert,
+    engine_batch,
+    engine_cpu,
+    engine_prefix,
+    engine_round,
+    formats,
+)
 from ninfer.bench.machine import this_machine
 from ninfer.bench.report import Report, Row
 from ninfer.errors import UsageError
@@ -14,6 +22,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
     "engine-batch": engine_batch.run,
     "engine-cpu": engine_cpu.run,
     "engine-prefix": engine_prefix.run,
+    "engine-round": engine_round.run,
     "formats": formats.run,
 }
 

@@ -8,7 +8,15 @@ from pathlib import Path
 from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
 
-NAMES = ("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats")
+NAMES = (
+    "artifact",
+    "convert",
+    "engine-batch",
+    "engine-cpu",
+    "engine-prefix",
+    "engine-round",
+    "formats",
+)
 
 
 def build_parser() -> Parser:

@@ -40,6 +40,11 @@ def op_names() -> tuple[str, ...]:
     return tuple(sorted(_routes))
 
 
+def current(names: Collection[str]) -> dict[str, Callable[..., Any]]:
+    """The chosen form of each of these ops, for a measurement that wraps them."""
+    return {name: _routes[name].run for name in names}
+
+
 def register(backend: str, *functions: Callable[..., Any]) -> None:
     """Make functions the forms of the ops they are named after, in a backend other than reference.
 

@@ -1,6 +1,7 @@
 """Benchmarks run their check before their timing, and give every figure a reference."""
 
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ninfer.bench import (
     engine_batch,
     engine_cpu,
     engine_prefix,
+    engine_round,
     formats,
 )
 from ninfer.cli.bench import NAMES
@@ -162,3 +164,19 @@ def test_nothing_is_counted_when_reuse_changes_a_token(monkeypatch: pytest.Monke
     monkeypatch.setattr(engine_prefix, "repeat", other)
     with pytest.raises(GenerationError, match="prefix reuse changes the tokens"):
         engine_prefix.run(activations=("fp32",))
+
+
+def test_a_round_is_timed_without_the_model(monkeypatch: pytest.MonkeyPatch):
+    """What is left out is slow here, and must not be in the figure."""
+    monkeypatch.setattr(engine_round, "COUNTS", (2,))
+    honest = engine_round.ModelRunner.run
+
+    def slow(self: object, *args: object) -> object:
+        time.sleep(0.05)
+        return honest(self, *args)
+
+    monkeypatch.setattr(engine_round.ModelRunner, "run", slow)
+    rows = engine_round.run(scale="micro", rounds=4, repeats=1)
+    assert [row.name for row in rows] == ["host, greedy", "host, sampled", "host, penalised"]
+    assert all(0 < row.value < 10_000 for row in rows), rows
+    assert {(row.unit, row.reference) for row in rows} == {("us/sequence", 50.0)}
