@@ -23,6 +23,7 @@ _TEXT: Final[Mapping[str, Sequence[Any]]] = {
     "use_sliding_window": (False,),
 }
 _ROPE: Final[Mapping[str, Sequence[Any]]] = {
+    "factor": (1,),
     "mrope_interleaved": (True,),
     "mrope_section": (),  # compared with the rotary width below
     "rope_type": ("default",),
@@ -57,6 +58,7 @@ _SIZES: Final = frozenset(
         "partial_rotary_factor",
         "rms_norm_eps",
         "rope_parameters",
+        "rope_scaling",
         "rope_theta",
         "shared_expert_intermediate_size",
         "vocab_size",
@@ -104,6 +106,8 @@ def check_members(root: Mapping[str, Any]) -> None:
     _check(root, _ROOT, "config")
     _check(text, _TEXT, "config.text_config")
     _check(rope, _ROPE, "config.text_config.rope_parameters")
+    # The older name for a stretched context.
+    _check(_section(text, "rope_scaling"), _ROPE, "config.text_config.rope_scaling")
     _check(_section(root, "vision_config"), _VISION, "config.vision_config")
     _check_layer_types(text)
     _check_sections(text, rope)

@@ -89,6 +89,7 @@ def test_a_number_must_be_positive_and_finite(value: Any) -> None:
 
 
 ROPE = {"rope_theta": 1e7, "partial_rotary_factor": 0.25}
+YARN = {"rope_type": "yarn", "factor": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,18 @@ def test_a_drafter_must_fit_the_text_model() -> None:
 def test_a_text_configuration_must_be_an_object() -> None:
     with pytest.raises(ConfigError, match=r"config\.text_config must be an object"):
         model_config_from_fields({"text_config": 3})
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"rope_parameters": {**ROPE, "rope_type": "yarn"}},
+        {"rope_scaling": YARN},
+        {"rope_scaling": {"factor": 2.0}},
+    ],
+)
+def test_e10_a_stretched_context_is_refused_by_name(field: dict[str, Any]) -> None:
+    """The report: the factor reached the model, the drafter went on without it."""
+    with pytest.raises(ConfigError, match=r"rope_(parameters|scaling)\.(rope_type|factor) is"):
+        read(**field)
+    assert read().text.context == TEXT["max_position_embeddings"]
