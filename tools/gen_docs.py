@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tools import runtime_pages, source_pages
+from tools import memory_pages, reports, runtime_pages, source_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -17,8 +17,10 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "docs/architecture.md": source_pages.architecture,
     "docs/cli.md": runtime_pages.cli,
     "docs/errors.md": source_pages.errors,
+    "docs/memory.md": memory_pages.memory,
     "docs/ops.md": source_pages.ops,
     "docs/options.md": runtime_pages.options,
+    "docs/reports.md": reports.reports,
 }
 
 

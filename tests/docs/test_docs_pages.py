@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from ninfer.version import VERSION
-from tools import check_release, gen_docs, rules, runtime_pages, soak_report, source_pages
+from tools import (
+    check_release,
+    gen_docs,
+    memory_pages,
+    reports,
+    rules,
+    runtime_pages,
+    soak_report,
+    source_pages,
+)
 from tools.markdown import first_sentence, table
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -49,6 +58,37 @@ def test_pages_do_not_depend_on_terminal_width(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("COLUMNS", columns)
         written.append({path: generate(ROOT) for path, generate in gen_docs.PAGES.items()})
     assert written[0] == written[1]
+
+
+def test_every_report_has_tests_named_by_its_id(tmp_path: Path, monkeypatch):
+    page = reports.reports(ROOT)
+    assert page is not None
+    names = re.findall(r"`([\w/]+\.py)::(\w+)`", page)
+    assert len(names) > len(reports.REPORTS)
+    for file, name in names:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text()
+    assert reports.REST.keys() <= reports.REPORTS.keys()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text(
+        "def test_e2_e5_x(): pass\ndef test_e7x(): pass\n"
+    )
+    monkeypatch.setattr(reports, "REPORTS", {"E2": "a", "E5": "b"})
+    assert "| E5 | b | `test_a.py::test_e2_e5_x` |" in str(reports.reports(tmp_path))
+    monkeypatch.setattr(reports, "REPORTS", {"E2": "a", "E7": "b"})
+    with pytest.raises(ValueError, match=r"in its name: E7$"):
+        reports.reports(tmp_path)
+
+
+@pytest.mark.parametrize("identity", memory_pages.ARTIFACTS, ids=lambda one: one.model_id)
+def test_what_is_not_asked_for_takes_no_memory(identity):
+    model = memory_pages.sizes_of(identity)
+    nothing = memory_pages.parts_of(model, {})
+    assert nothing.keys() & {"MTP weights", "DFlash weights", "vision weights"} == set()
+    wanted = memory_pages.parts_of(model, {"kv_dtype": "int8", "spec": "mtp", "vision": True})
+    assert wanted["KV pages"] < nothing["KV pages"]
+    assert wanted["text weights"] == nothing["text weights"]
+    assert wanted["MTP weights"] and wanted["vision weights"]
+    assert wanted["state slots"] > nothing["state slots"]
 
 
 def test_map_keeps_the_text_around_it(tmp_path: Path):

@@ -82,13 +82,13 @@ def refuse(engine: Engine, folder: Path, rounds: int) -> int:
     return rounds * len(tried)
 
 
-def test_failed_admissions_take_nothing(engine: Engine, tmp_path: Path) -> None:
+def test_d10_failed_admissions_take_nothing(engine: Engine, tmp_path: Path) -> None:
     """D10: too long, a bad constraint, bad media, no place: free counts are what they were."""
     assert refuse(engine, tmp_path, 15) >= 100
 
 
 @pytest.mark.soak
-def test_failed_admissions_take_nothing_in_full(
+def test_d10_failed_admissions_take_nothing_in_full(
     engine: Engine, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     record_property("count", refuse(engine, tmp_path, 150))

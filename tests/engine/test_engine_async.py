@@ -85,7 +85,7 @@ def test_a_bad_request_harms_no_other(served: AsyncEngine) -> None:
     assert run(mixed())[0].usage.completion_tokens > 0
 
 
-def test_leaving_early_frees_pages_and_slot(served: AsyncEngine, engine: Engine) -> None:
+def test_j2_leaving_early_frees_pages_and_slot(served: AsyncEngine, engine: Engine) -> None:
     """J2: a caller that stops reading, or whose task is cancelled, holds nothing afterwards."""
 
     async def leave() -> None:

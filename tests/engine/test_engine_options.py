@@ -105,7 +105,7 @@ def test_an_engine_option_of_later_versions_is_refused_by_name(
         ({"deadline_ms": 0}, "--deadline-ms 0: must be positive"),
     ],
 )
-def test_a_bad_generation_value_is_named(change: dict[str, Any], message: str) -> None:
+def test_e11_a_bad_generation_value_is_named(change: dict[str, Any], message: str) -> None:
     """E11: a temperature of NaN, infinity or below zero never reaches the sampler."""
     with pytest.raises(UsageError, match=message):
         check_generation(replace(GenerationOptions(), **change))

@@ -1,6 +1,7 @@
 """Public reports on hangs and dead engines, tried on this one; named by id."""
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 from test_engine_async import prompt_of, result_of, run
 
 from ninfer.engine import AsyncEngine, Engine, EngineOptions, GenerationOptions
-from ninfer.request import GenerationResult, TextDelta
+from ninfer.request import FinishReason, GenerationResult, TextDelta
 
 GREEDY = GenerationOptions(greedy=True, max_new=12, thinking=False)
 
@@ -126,3 +127,26 @@ def test_j2_a_caller_that_stops_reading_stops_the_work(engine: Engine) -> None:
         await served.close()
 
     run(stop())
+
+
+def test_j5_a_cancelled_answer_is_no_error(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The report: the log called it a failure of the server. Here it is an end with its name."""
+    served = AsyncEngine(engine)
+
+    async def leave() -> None:
+        events = served.generate(prompt_of(served, "hi"), replace(GREEDY, max_new=1000))
+        await anext(events)
+        await events.aclose()
+        rest = asyncio.ensure_future(
+            result_of(served, "hi", replace(GREEDY, max_new=1000, stop_token_id=()))
+        )
+        await asyncio.sleep(0.05)
+        await served.close()
+        assert (await rest).finish_reason is FinishReason.CANCELLED
+
+    with caplog.at_level(logging.DEBUG, "ninfer"):
+        run(leave())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not engine.has_work

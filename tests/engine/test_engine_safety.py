@@ -89,7 +89,7 @@ async def settled(engine: Engine, served: AsyncEngine) -> None:
     raise AssertionError(f"not idle: {engine.describe()}")
 
 
-def test_a_stalled_step_fails_everyone_who_waits_and_is_recovered_from(
+def test_j8_a_stalled_step_fails_everyone_who_waits_and_is_recovered_from(
     stalling: tuple[AsyncEngine, Gate], engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """J8: running >= 1 with 0 tokens/s for ever is noticed, told, and left behind."""
@@ -208,7 +208,7 @@ def test_an_audit_that_does_not_add_up_fails_the_engine(
     monkeypatch.undo()
 
 
-def test_a_request_that_cannot_be_started_harms_no_other(
+def test_j7_a_request_that_cannot_be_started_harms_no_other(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J7: whatever the constraint's compiler raises, it is that caller's error."""
@@ -292,7 +292,7 @@ def test_time_limits_reach_the_callers(engine: Engine) -> None:
     run(scene())
 
 
-def test_the_turn_after_an_abort_is_right(engine: Engine) -> None:
+def test_j4_the_turn_after_an_abort_is_right(engine: Engine) -> None:
     """J4: usage and text of a continued session are those of a session that was not aborted."""
     *_, expected = engine.generate(prompt_of(engine, "first question"), SAMPLED)
     assert isinstance(expected, GenerationResult)
@@ -313,7 +313,7 @@ def test_the_turn_after_an_abort_is_right(engine: Engine) -> None:
     assert last.token_ids == expected.token_ids
 
 
-def test_tasks_cancelled_at_any_moment_leave_nothing(engine: Engine) -> None:
+def test_j1_j2_tasks_cancelled_at_any_moment_leave_nothing(engine: Engine) -> None:
     """J1, J2: through the thread, with constraints, drafts and prefixes."""
     served, draw = AsyncEngine(engine, audit_every=0), random.Random(5)
 

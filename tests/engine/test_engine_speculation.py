@@ -89,7 +89,7 @@ def plain(artifacts: dict[str, Path]) -> dict[str, list[tuple[int, ...]]]:
         ("dflash2", "mtp", 2, False),
     ],
 )
-def test_speculation_changes_nothing(
+def test_e2_e5_speculation_changes_nothing(
     artifacts: dict[str, Path],
     plain: dict[str, list[tuple[int, ...]]],
     kind: str,

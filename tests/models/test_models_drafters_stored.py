@@ -111,7 +111,9 @@ def opened(path: Path, form: str, folder: Path) -> Stored:
 
 
 @pytest.mark.parametrize("kind", ["dense", "moe", "dflash2"])
-def test_mtp_and_both_heads(paths: dict[str, Path], kind: str, form: str, tmp_path: Path) -> None:
+def test_e7_stored_mtp_and_both_heads(
+    paths: dict[str, Path], kind: str, form: str, tmp_path: Path
+) -> None:
     stored = opened(paths[kind], form, tmp_path)
     text, attention = stored.config.text, stored.config.text.attention
     pages = Pages.of(1, COUNT)
@@ -152,7 +154,9 @@ def test_mtp_and_both_heads(paths: dict[str, Path], kind: str, form: str, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["moe", "dflash2"])
-def test_block_drafters(paths: dict[str, Path], kind: str, form: str, tmp_path: Path) -> None:
+def test_e7_stored_block_drafters(
+    paths: dict[str, Path], kind: str, form: str, tmp_path: Path
+) -> None:
     stored = opened(paths[kind], form, tmp_path)
     text, frontier = stored.config.text, 5
     if kind == "moe":

@@ -133,7 +133,7 @@ def test_drafts_right_and_wrong_change_nothing(
     assert produced > 1.3 * steps
 
 
-def test_a_stop_token_inside_an_accepted_block_ends_it_there(runtime_of: MakeRuntime) -> None:
+def test_f1_a_stop_token_inside_an_accepted_block_ends_it_there(runtime_of: MakeRuntime) -> None:
     """F1: what was accepted behind the stop token is discarded, and the reason is the stop."""
     runtime = runtime_of()
     prompt = (3, 1, 4, 1, 5)
@@ -183,7 +183,7 @@ def test_a_long_prompt_does_not_stall_the_others(runtime_of: MakeRuntime) -> Non
         assert any(progress.tokens for progress in runtime.step())
 
 
-def test_cancelling_in_every_state_leaves_nothing(runtime_of: MakeRuntime) -> None:
+def test_j1_j2_cancelling_in_every_state_leaves_nothing(runtime_of: MakeRuntime) -> None:
     """J1, J2: waiting, prefilling, decoding; pages and slots are free at once."""
     runtime, draw = runtime_of(state_slots=3, pages=20, max_pending=1000), random.Random(7)
     live: list[Sequence] = []

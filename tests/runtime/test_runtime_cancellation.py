@@ -99,7 +99,7 @@ def blow(scene: Scene, runtime: Runtime, count: int, draw: random.Random) -> Cou
     return seen
 
 
-def test_cancelling_in_every_state_leaves_nothing(scene: Scene) -> None:
+def test_j1_j2_cancelling_in_every_state_leaves_nothing(scene: Scene) -> None:
     """J1, J2: pages, slots, media and drafters' memory are free at once, whatever it was doing."""
     seen: Counter[str] = Counter()
     for seed in range(2):
@@ -108,14 +108,14 @@ def test_cancelling_in_every_state_leaves_nothing(scene: Scene) -> None:
 
 
 @pytest.mark.soak
-def test_cancelling_in_every_state_leaves_nothing_in_full(
+def test_j1_j2_cancelling_in_every_state_leaves_nothing_in_full(
     scene: Scene, record_property: Callable[[str, object], None]
 ) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(10):
+    for seed in range(50):
         seen += storm(scene, 200, 100 + seed)
     assert all(seen[state] >= 10 for state in STATES), seen
-    record_property("count", 2000)
+    record_property("count", 10_000)
     record_property("unit", "requests, cancelled at random in every state")
 
 
@@ -171,13 +171,13 @@ def refuse(scene: Scene, count: int) -> None:
     assert_clean(runtime)
 
 
-def test_failed_admissions_leave_the_free_counts_alone(scene: Scene) -> None:
+def test_d10_failed_admissions_leave_the_free_counts_alone(scene: Scene) -> None:
     """D10: whatever the reason for the refusal, nothing that was taken before it stays taken."""
     refuse(scene, 20)
 
 
 @pytest.mark.soak
-def test_failed_admissions_in_full(
+def test_d10_failed_admissions_in_full(
     scene: Scene, record_property: Callable[[str, object], None]
 ) -> None:
     refuse(scene, 1000)

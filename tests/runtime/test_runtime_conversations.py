@@ -31,7 +31,7 @@ def words(draw: random.Random, count: int) -> tuple[int, ...]:
     return tuple(draw.randrange(504) for _ in range(count))
 
 
-def test_a_tool_conversation_recomputes_one_turn_at_a_time(runtime_of: MakeRuntime) -> None:
+def test_d4_d8_a_tool_conversation_recomputes_one_turn_at_a_time(runtime_of: MakeRuntime) -> None:
     """D4, D8: twenty rounds; each prefills the last answer, the new turn and less than a page."""
     warm, cold = runtime_of(max_context=2048), runtime_of(prefix=None, max_context=2048)
     turns = converse(warm, cold, answers=(5, 20), seed=2)
@@ -108,7 +108,7 @@ def test_decoded_tokens_are_reused_on_request(
     assert loose.pages.free_count == loose.pages.capacity
 
 
-def test_conversations_that_share_a_head_do_not_mix(runtime_of: MakeRuntime) -> None:
+def test_d5_conversations_that_share_a_head_do_not_mix(runtime_of: MakeRuntime) -> None:
     """D5: A1, B1, A2 with a shared beginning give what they give cold, and the head is shared."""
     draw = random.Random(4)
     head = words(draw, 200)
@@ -129,7 +129,7 @@ def test_conversations_that_share_a_head_do_not_mix(runtime_of: MakeRuntime) -> 
     assert reused[4:] == [256, 256, 256, 192]
 
 
-def test_eviction_gives_way_to_running_sequences(runtime_of: MakeRuntime) -> None:
+def test_d2_eviction_gives_way_to_running_sequences(runtime_of: MakeRuntime) -> None:
     """D2: a cache that filled the pool is dropped piece by piece, never a reason to refuse."""
     draw = random.Random(6)
     requests = [

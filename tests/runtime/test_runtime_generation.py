@@ -132,7 +132,7 @@ def test_a_request_that_can_never_fit_is_refused(runtime_of: MakeRuntime) -> Non
     assert (runtime.pages.free_count, runtime.slots.free_count) == (2, 1)
 
 
-def test_failed_admissions_leave_the_free_counts_alone(runtime_of: MakeRuntime) -> None:
+def test_d10_failed_admissions_leave_the_free_counts_alone(runtime_of: MakeRuntime) -> None:
     """D10: nothing that was taken before the failure stays taken."""
     runtime = runtime_of(max_pending=0)
     running = runtime.generate(prompt_of(60), GREEDY, 4)

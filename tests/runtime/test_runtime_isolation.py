@@ -161,8 +161,8 @@ class Broken:
 
 @pytest.mark.parametrize("where", ["allowed", "advance"])
 @pytest.mark.parametrize("calls", [0, 4])
-def test_a_constraint_that_raises_fails_alone(scene: Scene, where: str, calls: int) -> None:
-    """J7."""
+def test_j7_a_constraint_that_raises_fails_alone(scene: Scene, where: str, calls: int) -> None:
+    """J7: whatever it raises, and in which of its calls."""
     expected = [alone(scene.runtime(), item) for item in company()]
     ids = scene.model.config.text.addressable
     bad = replace(request(prompts(1, 3)[0]), constraint=Broken(calls, where, ids))
