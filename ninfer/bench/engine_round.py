@@ -143,7 +143,7 @@ def row_of(engine: Engine, kind: str, count: int, rounds: int, repeats: int) -> 
     )
 
 
-def run(*, scale: str = "tiny", rounds: int = 32, repeats: int = 5) -> list[Row]:
+def run(*, scale: str = "micro", rounds: int = 16, repeats: int = 3) -> list[Row]:
     """Check, then time rounds by number of sequences and kind of sampling."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.ninfer"
