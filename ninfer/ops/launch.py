@@ -13,6 +13,8 @@ Launch = Callable[[Any, Grid, tuple[Any, ...], dict[str, Any]], None]
 
 # Compute capability of the interpreter's results: sizes are those of this card.
 INTERPRETED_ARCHITECTURE: Final = 90
+# What a launch raises that asks for more registers or shared memory than the card has.
+TOO_LARGE: Final = (triton.runtime.errors.OutOfResources,)
 INTERPRETED: Final[bool] = triton.knobs.runtime.interpret
 
 

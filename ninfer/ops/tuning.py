@@ -5,7 +5,8 @@ of one architecture; a shape that no table names gets its sizes by the rule here
 on the number of tokens up to 64, because they decide the order of the sums.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -59,8 +60,24 @@ class Shape:
         return " ".join(parts + ["paired"] * self.paired + ["many"] * self.many)
 
 
+_forced: Tile | None = None
+
+
+@contextmanager
+def forcing(tile: Tile) -> Iterator[None]:
+    """Launch every product inside the `with` by these sizes; process-wide, for tuning and tests."""
+    global _forced
+    before, _forced = _forced, tile
+    try:
+        yield
+    finally:
+        _forced = before
+
+
 def tile(architecture: int, shape: Shape) -> Tile:
     """The sizes for a shape on an architecture, from its table or else by rule."""
+    if _forced is not None:
+        return _forced
     return table(architecture).get(shape.key) or default_tile(architecture, shape)
 
 

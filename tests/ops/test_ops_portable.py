@@ -87,9 +87,9 @@ def test_exact_sums_are_the_same_on_every_route(count: int):
 
 
 @pytest.fixture
-def split_in_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    tile = Tile(rows=32, splits=3, warps=1, stages=1, unroll=2)
-    monkeypatch.setattr(tuning, "tile", lambda architecture, shape: tile)
+def split_in_three() -> Iterator[None]:
+    with tuning.forcing(Tile(rows=32, splits=3, warps=1, stages=1, unroll=2)):
+        yield
 
 
 @pytest.mark.usefixtures("split_in_three")
