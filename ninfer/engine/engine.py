@@ -97,7 +97,7 @@ class Engine:
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        runtime = _build_runtime(options, model, resolved)
+        runtime = _build_runtime(options, model, resolved, backend[0])
         return cls(model, runtime, step_timeout=options.step_timeout_s)
 
     def prepare(
@@ -285,7 +285,9 @@ class Engine:
         return time.perf_counter() - start
 
 
-def _build_runtime(options: EngineOptions, model: LoadedModel, resolved: Resolved) -> Runtime:
+def _build_runtime(
+    options: EngineOptions, model: LoadedModel, resolved: Resolved, backend: str
+) -> Runtime:
     sizes = resolved.runtime
     speculation = build_speculation(options, model.config, sizes, model.weights, model.drafter)
     prefix = prefix_options(
@@ -293,7 +295,7 @@ def _build_runtime(options: EngineOptions, model: LoadedModel, resolved: Resolve
         sizes,
         artifact=model.identity,
         fingerprint=model.fingerprint,
-        backend=BACKEND,
+        backend=backend,
         decoded=resolved.residency.decoded,
     )
     return Runtime(
