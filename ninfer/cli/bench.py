@@ -4,9 +4,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from ninfer.bench import Report
 
 NAMES = (
     "artifact",
@@ -16,6 +20,7 @@ NAMES = (
     "engine-prefix",
     "engine-round",
     "formats",
+    "tune",
 )
 
 
@@ -36,6 +41,12 @@ def build_parser() -> Parser:
         metavar="FILE",
         help="report to compare with (default: not set)",
     )
+    parser.add_argument(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="tune: table of launch sizes to add the found ones to (default: not set)",
+    )
     return parser
 
 
@@ -52,7 +63,9 @@ def main(argv: Sequence[str]) -> int:
         check_comparable(before, namespace.name, this_machine())
     if namespace.json is not None and not os.access(namespace.json.parent, os.W_OK):
         raise UsageError(f"--json {namespace.json}: the folder cannot be written to")
-    report = run_benchmark(namespace.name)
+    if namespace.table is not None and namespace.name != "tune":
+        raise UsageError(f"--table: {namespace.name} finds no launch sizes; only tune does")
+    report = _tune(namespace.table) if namespace.name == "tune" else run_benchmark(namespace.name)
     print("\n".join(report.lines()))
     if before is not None:
         print("\n".join(compare(before, report)))
@@ -63,3 +76,17 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--json {namespace.json}: {error.strerror}") from error
         print(f"report: {namespace.json}", file=sys.stderr)
     return 0
+
+
+def _tune(table: Path | None) -> "Report":
+    """Search launch sizes on the card; each is in the table as soon as it is found."""
+    from ninfer.bench import Report, has_card, keeper, this_machine
+
+    if not has_card():
+        raise UsageError("tune: this machine has no CUDA device; run it on the card to be tuned")
+
+    from ninfer.bench import tune_card
+
+    machine = this_machine("cuda:0")
+    keep = None if table is None else keeper(table, f"bench tune, {machine.device}")
+    return Report.now("tune", machine, tune_card(keep=keep))
