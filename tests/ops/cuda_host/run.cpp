@@ -1,11 +1,13 @@
-// A kernel of ninfer/ops/linear/cuda as a function of a shared library. -DSOURCE=... -DKERNEL=...
+// A kernel of ninfer/ops/linear/cuda as a function of a shared library. -DSOURCE=... -DWIDE=0 or 1
 #include "machine.cuh"
 u8 memory[1];
-#include SOURCE
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#include TEXT(SOURCE)
 
 struct Buffer { const u8* data; size_t bytes; };
 
-#ifdef WIDE
+#if WIDE
 extern "C" void run(int grid, int threads, int shared, int cluster, u64 seed, Buffer* buffers, int count,
                     const u8* weights, const u16* x, u16* y, const u16* residual, u8* partial, u32* arrivals,
                     int stride, int tokens, int rows, int columns, int tiles, int slices, int groups,
