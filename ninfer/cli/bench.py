@@ -8,7 +8,7 @@ from pathlib import Path
 from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
 
-NAMES = ("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats")
+NAMES = ("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats", "ops")
 
 
 def build_parser() -> Parser:
@@ -32,16 +32,16 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; nothing is written when its check fails."""
+    """Run the benchmark; exit status 1 when a part of it failed its check and has no figure."""
     namespace = parse(build_parser(), argv)
 
-    from ninfer.bench import Report, check_comparable, compare, run_benchmark, this_machine
+    from ninfer.bench import Report, check_comparable, compare, machine_of, run_benchmark
 
     # A measurement takes minutes; what would make it useless is found before.
     before = None
     if namespace.against is not None:
         before = Report.from_json(read_text("--against", namespace.against))
-        check_comparable(before, namespace.name, this_machine())
+        check_comparable(before, namespace.name, machine_of(namespace.name))
     if namespace.json is not None and not os.access(namespace.json.parent, os.W_OK):
         raise UsageError(f"--json {namespace.json}: the folder cannot be written to")
     report = run_benchmark(namespace.name)
@@ -54,4 +54,4 @@ def main(argv: Sequence[str]) -> int:
         except OSError as error:
             raise UsageError(f"--json {namespace.json}: {error.strerror}") from error
         print(f"report: {namespace.json}", file=sys.stderr)
-    return 0
+    return 1 if report.failures else 0

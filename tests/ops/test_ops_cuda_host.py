@@ -157,8 +157,7 @@ def plan_of(form: str, tiles: int, **changes: int) -> StreamPlan:
 @pytest.mark.parametrize(("hopper", "clustered"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("form", FORMATS)
 def test_few_tokens(form, hopper, clustered):
-    for tokens in (1, 8):
-        stream(Product(form, 100, 488, tokens), plan_of(form, 1), hopper, clustered, 3)
+    stream(Product(form, 100, 488, 3), plan_of(form, 1), hopper, clustered, 3)
     product = Product(form, 100, 484, 13, "add")
     stream(product, plan_of(form, 2), hopper, clustered, 3)
 
@@ -186,7 +185,7 @@ def test_gated_and_paired_rows(hopper, clustered):
 )
 def test_every_shape_of_ring_and_split(split, stages, reducers, ahead, hopper):
     plan = StreamPlan(5, split, stages, reducers, 1, ahead)
-    for count in (1, 7, 12):
+    for count in (5, 12):
         stream(Product("Q5G64_F16S", 192, 512, 3), plan, hopper, False, count)
         if hopper and split.slices > 1:
             stream(Product("Q5G64_F16S", 192, 512, 3), plan, True, True, count)
@@ -196,7 +195,7 @@ def test_every_shape_of_ring_and_split(split, stages, reducers, ahead, hopper):
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_do_not_depend_on_the_number_of_tokens(form, hopper):
     whole = stream(Product(form, 64, 512, 16), plan_of(form, 2), hopper, False, 4)
-    for tokens, tiles in ((1, 1), (5, 1), (8, 1), (9, 2)):
+    for tokens, tiles in ((1, 1), (9, 2)):
         product = Product(form, 64, 512, tokens)
         # Nor on the ring, the cluster and how tiles are shared out.
         plan = plan_of(form, tiles, stages=2, reducers=4)

@@ -23,7 +23,7 @@ except ImportError as error:
         f"CUDA kernels need the package cuda-bindings ({error}); pip install 'ninfer[cuda]'"
     ) from error
 
-SOURCES: Final = ("stream.cu", "wide.cu")
+SOURCES: Final = ("stream.cu", "wide.cu", "read.cu")
 _HEADERS: Final = ("machine.cuh", "codec.cuh", "output.cuh")
 # Changes when the meaning of a name does.
 _NAMING: Final = "1"

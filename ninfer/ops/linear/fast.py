@@ -1,4 +1,4 @@
-"""The CUDA form of the matrix products: built, loaded and launched on torch's current stream.
+"""The CUDA form of the matrix products: sizes, launches and the three endings of the contract.
 
 Weights come in fragment order with the split that `slice_groups` names, activations in bfloat16.
 Calls can be captured into CUDA graphs once `ready` has run for their weight. On Hopper and later
@@ -8,19 +8,16 @@ still runs, and reads nothing else before that one has ended.
 Calls on one device share the counters of unfinished sums: they must not overlap on two streams.
 """
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import torch
-from cuda.bindings import driver
 from torch import Tensor
 from torch.nn import functional
 
 from ninfer.errors import UnsupportedError
-from ninfer.ops.linear.compiler import Program, binary
 from ninfer.ops.linear.fast_plan import (
     FEW,
     WIDE,
@@ -32,6 +29,14 @@ from ninfer.ops.linear.fast_plan import (
     wide_plan,
 )
 from ninfer.ops.linear.fragment_order import FragmentMatrix, groups_of
+from ninfer.ops.linear.launcher import (
+    Kernel,
+    Launch,
+    architecture,
+    kernel,
+    resident_clusters,
+    start,
+)
 
 # Row tiles that the counters have room for.
 _COUNTERS: Final = 1 << 18
@@ -41,29 +46,20 @@ _ALIGNMENT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """A loaded kernel and what its launches need to know of the device."""
-
-    function: Any
-    device: int
-    architecture: int
-    multiprocessors: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """Arguments of one product, all checked."""
+class Call:
+    """Checked arguments of one launch: 1..64 rows x, and y for them to be written to."""
 
     x: Tensor
     weight: FragmentMatrix
-    residual: Tensor | None
     y: Tensor
-    gated: bool
+    residual: Tensor | None = None
+    gated: bool = False
+    dependent: bool = True
 
 
 def slice_groups(device: torch.device, columns: int) -> int:
     """Groups of a column slice that the fragment order of a weight must have on this device."""
-    return split_of(architecture(device), columns).slice_groups
+    return split_of(architecture(_index(device)), columns).slice_groups
 
 
 def serves(x: Tensor, weight: object) -> bool:
@@ -73,6 +69,7 @@ def serves(x: Tensor, weight: object) -> bool:
         and x.device.type == "cuda"
         and isinstance(weight, FragmentMatrix)
         and weight.slice_groups == slice_groups(x.device, weight.shape[1])
+        and weight.tiles <= _COUNTERS
     )
 
 
@@ -82,11 +79,10 @@ def ready(weight: FragmentMatrix, tokens: Sequence[int] = (8, FEW, 32, WIDE)) ->
     After this a call compiles, loads and waits for nothing. Raises UnsupportedError when a kernel
     can be neither found nor compiled.
     """
-    device = weight.device
-    _counters(_index(device))
+    device = _index(weight.device)
+    _counters(device)
     for count in tokens:
-        plan = _plan(architecture(device), weight, count)
-        _kernel(_index(device), plan)
+        _loaded(device, _plan(architecture(device), weight, count))
     # A first launch requests weights before the kernel that wrote them has to be over.
     torch.cuda.synchronize(device)
 
@@ -118,173 +114,109 @@ def _product(
 ) -> Tensor:
     if not serves(x, weight):
         raise UnsupportedError(
-            f"{op}: the CUDA form takes bfloat16 rows on a card and a weight in fragment order of "
-            f"{slice_groups(x.device, x.shape[1])} groups a slice, got {x.dtype} on {x.device} and "
-            f"{getattr(weight, 'slice_groups', type(weight).__name__)}"
+            f"{op}: the CUDA form takes bfloat16 rows on a card and a weight in fragment order cut "
+            f"for it, got {x.dtype} on {x.device} and {type(weight).__name__}"
         )
     count, rows = x.shape[0], weight.shape[0]
-    width = rows // 2 if gated else rows
-    y = torch.empty(count, width, dtype=x.dtype, device=x.device)
+    y = torch.empty(count, rows // 2 if gated else rows, dtype=x.dtype, device=x.device)
     x = _aligned(x)
     step = max(count, 1) if count <= FEW else WIDE
-    for start in range(0, count, step):
-        part = slice(start, start + step)
+    for begin in range(0, count, step):
+        part = slice(begin, begin + step)
         kept = None if residual is None else residual[part]
-        launch(_Call(x[part], weight, kept, y[part], gated), wide=count > FEW)
+        launch(Call(x[part], weight, y[part], kept, gated), wide=count > FEW)
     return y
 
 
-def launch(call: _Call, *, wide: bool, plan: StreamPlan | None = None) -> None:
-    """Start one kernel for 1..64 tokens; `plan` replaces the streaming kernel's sizes."""
-    count = call.x.shape[0]
-    index = _index(call.x.device)
-    if wide:
-        _launch_wide(call, _wide_plan(architecture(call.x.device), call.weight, count), index)
+def launch(call: Call, *, wide: bool, plan: StreamPlan | None = None) -> None:
+    """Start one kernel: the streaming one for up to 16 rows, or the `wide` one for up to 64.
+
+    `plan` replaces the streaming kernel's sizes, for measurements of others.
+    """
+    device = _index(call.x.device)
+    count, number = call.x.shape[0], architecture(device)
+    chosen = plan or _plan(number, call.weight, max(count, FEW + 1) if wide else count)
+    if isinstance(chosen, StreamPlan):
+        _launch_stream(call, chosen, device)
     else:
-        chosen = plan or _plan(architecture(call.x.device), call.weight, count)
-        assert isinstance(chosen, StreamPlan)
-        _launch_stream(call, chosen, index)
+        _launch_wide(call, chosen, device)
 
 
-def _launch_stream(call: _Call, plan: StreamPlan, device: int) -> None:
-    kernel = _kernel(device, plan)
+def _launch_stream(call: Call, plan: StreamPlan, device: int) -> None:
+    found = _loaded(device, plan)
     tiles, slices = call.weight.tiles, plan.split.slices
-    count, shared, cluster = _grid(kernel, plan, tiles)
-    is_split = slices > 1 and not cluster
-    size = tiles * slices * plan.tile_sum if is_split else 0
-    partial = torch.empty(size, dtype=torch.uint8, device=call.x.device)
+    count, shared, is_clustered = _grid(found, plan, tiles)
+    cluster = slices if is_clustered else 1
+    in_memory = tiles * slices * plan.tile_sum if slices > cluster else 0
     blocks = -(-tiles // count) * slices
-    values = [*_pointers(call, partial, device), *_sizes(call), tiles, count, int(cluster)]
-    values += [int(call.weight.paired), int(call.gated)]
-    _start(kernel, blocks, plan.threads, shared, slices if cluster else 1, values)
+    sizes = [*_sizes(call), tiles, count, int(is_clustered), *_ending(call)]
+    how = Launch(blocks, plan.threads, shared, cluster, call.dependent)
+    start(found, how, _addresses(call, in_memory, device), sizes)
 
 
-def _launch_wide(call: _Call, plan: WidePlan, device: int) -> None:
-    kernel = _kernel(device, plan)
+def _launch_wide(call: Call, plan: WidePlan, device: int) -> None:
+    found = _loaded(device, plan)
     weight = call.weight
     groups = groups_of(weight.shape[1])
     work = -(-weight.tiles // plan.block_tiles) * groups
-    run = -(-work // kernel.multiprocessors)
+    run = -(-work // found.multiprocessors)
     blocks = -(-work // run)
-    size = blocks * 2 * plan.block_sum
-    partial = torch.empty(size, dtype=torch.uint8, device=call.x.device)
-    values = [*_pointers(call, partial, device), *_sizes(call), weight.tiles, weight.slices]
-    values += [groups, run, int(weight.paired), int(call.gated)]
-    _start(kernel, blocks, plan.threads, plan.shared_bytes, 1, values)
+    sizes = [*_sizes(call), weight.tiles, weight.slices, groups, run, *_ending(call)]
+    how = Launch(blocks, plan.threads, plan.shared_bytes, dependent=call.dependent)
+    start(found, how, _addresses(call, blocks * 2 * plan.block_sum, device), sizes)
 
 
-def _pointers(call: _Call, partial: Tensor, device: int) -> list[int | None]:
-    """Addresses, in the order of both kernels."""
+def _addresses(call: Call, partial_bytes: int, device: int) -> list[int | None]:
+    """The address parameters of both kernels, with a new buffer for partial sums.
+
+    The buffer may be given out again at once: whoever gets it runs behind this kernel.
+    """
+    partial = torch.empty(partial_bytes, dtype=torch.uint8, device=call.x.device)
     residual = None if call.residual is None else call.residual.data_ptr()
-    fixed = (call.weight.words, call.x, call.y)
-    ends = [partial.data_ptr(), _counters(device).data_ptr()]
-    return [*(tensor.data_ptr() for tensor in fixed), residual, *ends]
+    fixed = (call.weight.words.data_ptr(), call.x.data_ptr(), call.y.data_ptr())
+    return [*fixed, residual, partial.data_ptr(), _counters(device).data_ptr()]
 
 
-def _sizes(call: _Call) -> list[int]:
+def _sizes(call: Call) -> list[int]:
     """Stride of x, tokens, rows and columns: the first integers of both kernels."""
     return [call.x.stride(0), call.x.shape[0], *call.weight.shape]
 
 
-def _grid(kernel: Kernel, plan: StreamPlan, tiles: int) -> tuple[int, int, bool]:
+def _ending(call: Call) -> list[int]:
+    """The last integers of both kernels."""
+    return [int(call.weight.paired), int(call.gated)]
+
+
+def _grid(found: Kernel, plan: StreamPlan, tiles: int) -> tuple[int, int, bool]:
     """Tiles of a block, its shared memory, and whether slices meet in a cluster.
 
     Blocks are as many as run at once: a second wave would cost as much as the first.
     """
     slices = plan.split.slices
-    count = -(-tiles // max(kernel.multiprocessors // slices, 1))
-    if slices == 1 or slices > _MOST_CLUSTERED or kernel.architecture < 90:
-        return count, plan.shared_bytes, False
-    limit = shared_limit(kernel.architecture)
-    if plan.shared_bytes + count * plan.tile_sum > limit:
-        return count, plan.shared_bytes, False
-    clusters = _clusters(kernel, plan, plan.shared_bytes + count * plan.tile_sum)
+    count = -(-tiles // max(found.multiprocessors // slices, 1))
+    alone = (count, plan.shared_bytes, False)
+    limit = shared_limit(found.architecture)
+    shared = plan.shared_bytes + count * plan.tile_sum
+    if slices == 1 or slices > _MOST_CLUSTERED or found.architecture < 90 or shared > limit:
+        return alone
+    most = found.multiprocessors // slices * slices
+    clusters = resident_clusters(found, Launch(most, plan.threads, shared, slices))
     if not clusters:
-        return count, plan.shared_bytes, False
-    wanted = -(-tiles // clusters)
-    shared = plan.shared_bytes + wanted * plan.tile_sum
-    if shared > limit:
-        return count, plan.shared_bytes, False
-    return wanted, shared, True
+        return alone
+    count = -(-tiles // clusters)
+    shared = plan.shared_bytes + count * plan.tile_sum
+    return (count, shared, True) if shared <= limit else alone
 
 
-@cache
-def _clusters(kernel: Kernel, plan: StreamPlan, shared: int) -> int:
-    """Clusters of the plan's slices that the device holds at once."""
-    slices = plan.split.slices
-    config = _config(kernel.multiprocessors // slices * slices, plan.threads, shared, slices, 0)
-    with torch.cuda.device(kernel.device):
-        return int(_checked(driver.cuOccupancyMaxActiveClusters(kernel.function, config)))
-
-
-def _start(
-    kernel: Kernel,
-    blocks: int,
-    threads: int,
-    shared: int,
-    cluster: int,
-    values: Sequence[int | None],
-) -> None:
-    """Launch on the current stream of the kernel's device; six addresses come first."""
-    stream = torch.cuda.current_stream(kernel.device).cuda_stream
-    config = _config(blocks, threads, shared, cluster, stream, dependent=kernel.architecture >= 90)
-    types = [ctypes.c_void_p] * 6 + [ctypes.c_int] * (len(values) - 6)
-    words = tuple(value or 0 for value in values)
-    with torch.cuda.device(kernel.device):
-        _checked(driver.cuLaunchKernelEx(config, kernel.function, (words, tuple(types)), 0))
-
-
-def _config(
-    blocks: int, threads: int, shared: int, cluster: int, stream: int, *, dependent: bool = False
-) -> Any:
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-    config.sharedMemBytes = shared
-    config.hStream = driver.CUstream(stream)
-    kinds = driver.CUlaunchAttributeID
-    attributes = []
-    if cluster > 1:
-        size = driver.CUlaunchAttribute()
-        size.id = kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        dims = size.value.clusterDim
-        dims.x, dims.y, dims.z = cluster, 1, 1
-        attributes.append(size)
-    if dependent:
-        early = driver.CUlaunchAttribute()
-        early.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        early.value.programmaticStreamSerializationAllowed = 1
-        attributes.append(early)
-    config.attrs = attributes
-    config.numAttrs = len(attributes)
-    return config
-
-
-def _plan(architecture: int, weight: FragmentMatrix, count: int) -> StreamPlan | WidePlan:
+def _plan(number: int, weight: FragmentMatrix, count: int) -> StreamPlan | WidePlan:
     if count > FEW:
-        return _wide_plan(architecture, weight, count)
-    return stream_plan(architecture, weight.entry.bits, weight.shape[1], count)
+        return wide_plan(number, weight.entry.bits, weight.slice_groups, count)
+    return stream_plan(number, weight.entry.bits, weight.shape[1], count)
 
 
-def _wide_plan(architecture: int, weight: FragmentMatrix, count: int) -> WidePlan:
-    # A short last part of many tokens runs with the others' sizes.
-    return wide_plan(architecture, weight.entry.bits, weight.slice_groups, max(count, FEW + 1))
-
-
-@cache
-def _kernel(device: int, plan: StreamPlan | WidePlan) -> Kernel:
-    """The kernel of a plan, built if need be and loaded."""
-    properties = torch.cuda.get_device_properties(device)
-    number = 10 * properties.major + properties.minor
+def _loaded(device: int, plan: StreamPlan | WidePlan) -> Kernel:
     stem = "stream" if isinstance(plan, StreamPlan) else "wide"
-    code = binary(Program.of(f"{stem}.cu", number, plan.defines))
-    with torch.cuda.device(device):
-        module = _checked(driver.cuModuleLoadData(code))
-        function = _checked(driver.cuModuleGetFunction(module, f"linear_{stem}".encode()))
-        # A limit of the function, not of a launch: it must not be lowered by a later one.
-        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(function, most, shared_limit(number)))
-    return Kernel(function, device, number, properties.multi_processor_count)
+    return kernel(device, f"{stem}.cu", f"linear_{stem}", tuple(plan.defines.items()))
 
 
 @cache
@@ -292,17 +224,6 @@ def _counters(device: int) -> Tensor:
     """Zeros that every kernel leaves as zeros; made before any capture, outside its memory."""
     assert not torch.cuda.is_current_stream_capturing(), "call ready() before a capture"
     return torch.zeros(_COUNTERS, dtype=torch.int32, device=f"cuda:{device}")
-
-
-def architecture(device: torch.device) -> int:
-    """Ten times the compute capability of a card; 0 for other devices."""
-    return _architecture(_index(device)) if device.type == "cuda" else 0
-
-
-@cache
-def _architecture(device: int) -> int:
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
 
 
 def _index(device: torch.device) -> int:
@@ -315,10 +236,3 @@ def _aligned(x: Tensor) -> Tensor:
     if x.shape[1] % units == 0 and x.stride(0) % units == 0 and x.data_ptr() % _ALIGNMENT == 0:
         return x
     return functional.pad(x, (0, -x.shape[1] % units)).contiguous()
-
-
-def _checked(result: tuple[Any, ...]) -> Any:
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise UnsupportedError(f"CUDA driver: {status.name}")
-    return values[0] if values else None

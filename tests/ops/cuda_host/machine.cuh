@@ -46,7 +46,7 @@ inline float __expf(float v) { return std::exp(v); }
 constexpr u32 BLOCK_SPACE = 1 << 18;  // addresses of one block's shared memory
 
 struct Copy { u32 to; const u8* from; int bytes; u32 barrier; };
-struct Warp_ { int arrived = 0; u64 turn = 0; int operation = 0; void* args[32]; };
+struct Warp_ { int arrived = 0; u64 turn = 0; int operation = 0; bool still = false; void* args[32]; };
 struct Meeting { int arrived = 0; u64 turn = 0; };
 struct Block_ { int number, threads; Meeting all, named; std::vector<Warp_> warps; };
 struct Fiber {
@@ -300,8 +300,13 @@ inline void run_blocks(int first, int blocks, int threads) {
     // Mostly in order, from a random start, which is fast; now and then backwards.
     const size_t start = machine.random() % alive.size();
     const bool back = machine.random() % 4 == 0;
+    // Some warps stand still for a while, so that the others run as far ahead as they can.
+    if (rounds % 150 == 1)
+      for (auto& block : machine.blocks)
+        for (Warp_& w : block->warps) w.still = machine.random() % 3 == 0;
     for (size_t i = 0; i < alive.size(); i++) {
       const size_t at = (start + (back ? alive.size() - 1 - i : i)) % alive.size();
+      if (alive[at]->block->warps[alive[at]->thread / 32].still) continue;
       machine.current = alive[at];
       threadIdx.x = alive[at]->thread, blockIdx.x = alive[at]->block->number;
       swapcontext(&machine.scheduler, &alive[at]->context);
