@@ -165,9 +165,12 @@ def stream_plan(architecture: int, bits: int, columns: int, tokens: int) -> Stre
 
 
 def fitted(architecture: int, bits: int, split: Split, token_tiles: int) -> StreamPlan:
-    """As many reducers and stages as fit, up to four and to what covers the latency."""
+    """As many reducers and stages as fit, up to four and to what covers the latency.
+
+    Registers are given to warps by fours, so reducers fill up the last four.
+    """
     most = min(max(_RING // _stage(bits, split), 3), 6)
-    for reducers in (4, 2, 1):
+    for reducers in range(4 - split.warps % 4, 0, -1):
         for stages in range(most, 1, -1):
             plan = StreamPlan(bits, split, stages, reducers, token_tiles, ahead=min(2, stages))
             if plan.shared_bytes <= shared_limit(architecture):

@@ -20,8 +20,8 @@ constexpr int SLICE_GROUPS = WARPS * GROUPS;
 constexpr int SLICE_BYTES = SLICE_GROUPS * (Block::CODE_BYTES + Block::SCALE_BYTES);
 constexpr int STAGE_BYTES = (SLICE_BYTES + 127) / 128 * 128;
 constexpr int TILE_SUM = TOKEN_TILES * 512;
-// Groups in flight together, so that one's products hide the other's latency.
-constexpr int TWINS = BITS == 8 ? 1 : 2;
+// Groups in flight together; two token tiles hide the latency of products as two groups do.
+constexpr int TWINS = BITS == 8 || TOKEN_TILES > 1 ? 1 : 2;
 
 struct Arguments {
   const u8* weights;  // [tiles, SLICES, SLICE_BYTES]
