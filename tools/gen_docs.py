@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tools import runtime_pages, source_pages
+from tools import performance_page, runtime_pages, source_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,6 +19,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "docs/errors.md": source_pages.errors,
     "docs/ops.md": source_pages.ops,
     "docs/options.md": runtime_pages.options,
+    "docs/performance.md": performance_page.performance,
 }
 
 
