@@ -133,16 +133,16 @@ def stream(product: Product, plan: StreamPlan, hopper: bool, clustered: bool, co
     return product.y
 
 
-def wide(product: Product, plan: WidePlan, blocks: int) -> Tensor:
+def wide(product: Product, plan: WidePlan, slice_groups: int, blocks: int) -> Tensor:
     """The product by linear_wide on that many blocks, or one fewer."""
     kernel = library("wide.cu", False, tuple(plan.defines.items()))
-    tiled = to_fragments(product.matrix, plan.slice_groups, paired=product.paired)
+    tiled = to_fragments(product.matrix, slice_groups, paired=product.paired)
     groups = groups_of(product.columns)
     row_blocks = -(-tiled.tiles // plan.block_tiles)
     run = -(-row_blocks * groups // blocks)
     blocks = -(-row_blocks * groups // run)
     grid = (blocks, plan.threads, plan.shared_bytes, 1)
-    tail = [tiled.tiles, tiled.slices, groups, run]
+    tail = [tiled.tiles, tiled.slices, slice_groups, groups, run]
     product.run(kernel, tiled, grid, blocks * 2 * plan.block_sum, row_blocks, tail)
     product.check()
     return product.y
@@ -169,7 +169,7 @@ def test_gated_and_paired_rows(hopper, clustered):
         product = Product(form, 88, 512, 11, ending, paired=True)
         stream(product, plan_of(form, 2), hopper, clustered, 4)
         product = Product(form, 88, 512, 40, ending, paired=True)
-        wide(product, WidePlan(4, 4, 2, 3, 8), 3)
+        wide(product, WidePlan(4, 2, 3, 8), 4, 3)
 
 
 @pytest.mark.parametrize("hopper", [False, True])
@@ -206,15 +206,15 @@ def test_rows_do_not_depend_on_the_number_of_tokens(form, hopper):
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5, 7, 16])
 def test_many_tokens_with_row_blocks_cut_anywhere(blocks):
     form = FORMATS[0]
-    whole = wide(Product(form, 200, 488, 64), WidePlan(4, 3, 2, 3, 8), blocks)
+    whole = wide(Product(form, 200, 488, 64), WidePlan(4, 2, 3, 8), 3, blocks)
     for tokens, tiles, stages in ((17, 4, 4), (32, 4, 3), (33, 8, 3)):
-        plan = WidePlan(4, 3, 2, stages, tiles)
-        part = wide(Product(form, 200, 488, tokens), plan, blocks)
+        plan = WidePlan(4, 2, stages, tiles)
+        part = wide(Product(form, 200, 488, tokens), plan, 3, blocks)
         assert torch.equal(part.view(torch.int16), whole[:tokens].view(torch.int16))
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_many_tokens_in_each_format(form):
     bits = int(form[1])
-    wide(Product(form, 96, 330, 29, "add"), WidePlan(bits, 2, 2, 3, 4), 4)
-    wide(Product(form, 130, 320, 64), WidePlan(bits, 5, 4, 4, 8), 2)
+    wide(Product(form, 96, 330, 29, "add"), WidePlan(bits, 2, 3, 4), 2, 4)
+    wide(Product(form, 130, 320, 64), WidePlan(bits, 4, 4, 8), 5, 2)

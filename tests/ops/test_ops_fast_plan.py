@@ -38,9 +38,8 @@ def test_plans_fit_the_card(architecture, columns, bits):
         assert plan.token_tiles * 8 >= tokens
         assert 2 <= plan.stages <= 8 and 1 <= plan.reducers <= 4 and plan.ahead <= plan.stages
         assert plan.split == split_of(architecture, columns)
-    groups = split_of(architecture, columns).slice_groups
     for tokens in (17, 32, 33, 64):
-        wide = wide_plan(architecture, bits, groups, tokens)
+        wide = wide_plan(architecture, bits, tokens)
         assert wide.shared_bytes <= limit
         assert wide.token_tiles * 8 >= tokens
 

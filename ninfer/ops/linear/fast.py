@@ -161,7 +161,8 @@ def _launch_wide(call: Call, plan: WidePlan, device: int) -> None:
     work = -(-weight.tiles // plan.block_tiles) * groups
     run = -(-work // found.multiprocessors)
     blocks = -(-work // run)
-    sizes = [*_sizes(call), weight.tiles, weight.slices, groups, run, *_ending(call)]
+    form = [weight.tiles, weight.slices, weight.slice_groups]
+    sizes = [*_sizes(call), *form, groups, run, *_ending(call)]
     how = Launch(blocks, plan.threads, plan.shared_bytes, dependent=call.dependent)
     start(found, how, _addresses(call, blocks * 2 * plan.block_sum, device), sizes)
 
@@ -210,7 +211,7 @@ def _grid(found: Kernel, plan: StreamPlan, tiles: int) -> tuple[int, int, bool]:
 
 def _plan(number: int, weight: FragmentMatrix, count: int) -> StreamPlan | WidePlan:
     if count > FEW:
-        return wide_plan(number, weight.entry.bits, weight.slice_groups, count)
+        return wide_plan(number, weight.entry.bits, count)
     return stream_plan(number, weight.entry.bits, weight.shape[1], count)
 
 

@@ -105,7 +105,6 @@ class WidePlan:
     """Sizes of linear_wide; see cuda/wide.cu for what each means."""
 
     bits: int
-    slice_groups: int
     row_warps: int
     stages: int
     token_tiles: int
@@ -136,7 +135,6 @@ class WidePlan:
         """Compile-time constants."""
         return {
             "BITS": self.bits,
-            "SLICE_GROUPS": self.slice_groups,
             "ROW_WARPS": self.row_warps,
             "STAGES": self.stages,
             "TOKEN_TILES": self.token_tiles,
@@ -178,10 +176,10 @@ def fitted(architecture: int, bits: int, split: Split, token_tiles: int) -> Stre
     raise AssertionError(f"no plan for {bits} bits, {split} on sm_{architecture}")
 
 
-def wide_plan(architecture: int, bits: int, slice_groups: int, tokens: int) -> WidePlan:
+def wide_plan(architecture: int, bits: int, tokens: int) -> WidePlan:
     """Sizes for 17..64 tokens."""
     assert FEW < tokens <= WIDE, tokens
-    plans = (WidePlan(bits, slice_groups, 8, n, 4 if tokens <= 32 else 8) for n in (4, 3))
+    plans = (WidePlan(bits, 8, n, 4 if tokens <= 32 else 8) for n in (4, 3))
     return next(plan for plan in plans if plan.shared_bytes <= shared_limit(architecture))
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from ninfer.formats import numeric_format
 from ninfer.ops.linear.compiler import Program, binary
-from ninfer.ops.linear.fast_plan import FEW, WIDE, split_of, stream_plan, wide_plan
+from ninfer.ops.linear.fast_plan import FEW, WIDE, stream_plan, wide_plan
 from ninfer.ops.linear.fragment_order import FORMATS
 
 # Columns of the matrices in fragment order of all registered models, drafters included.
@@ -21,10 +21,9 @@ def programs(architecture: int) -> list[Program]:
             for tokens in (8, FEW):
                 plan = stream_plan(architecture, bits, columns, tokens)
                 found[Program.of("stream.cu", architecture, plan.defines)] = None
-            groups = split_of(architecture, columns).slice_groups
-            for tokens in (32, WIDE):
-                wide = wide_plan(architecture, bits, groups, tokens)
-                found[Program.of("wide.cu", architecture, wide.defines)] = None
+        for tokens in (32, WIDE):
+            wide = wide_plan(architecture, bits, tokens)
+            found[Program.of("wide.cu", architecture, wide.defines)] = None
     return list(found)
 
 

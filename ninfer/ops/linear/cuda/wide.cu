@@ -6,26 +6,25 @@
 // grid, so no multiprocessor idles whatever the shape. A row block cut by a border is added up in
 // the order of its runs by the last that arrives; the cuts do not depend on the number of tokens.
 //
-// Compile-time: BITS, SLICE_GROUPS, ROW_WARPS, STAGES, TOKEN_TILES (of 8).
+// Compile-time: BITS, ROW_WARPS, STAGES, TOKEN_TILES (of 8).
 #include "codec.cuh"
 #include "output.cuh"
 
 using Block = Codec<BITS>;
 constexpr int THREADS = ROW_WARPS * 32;
 constexpr int BLOCK_TILES = ROW_WARPS * 2;
-constexpr int SLICE_BYTES = SLICE_GROUPS * (Block::CODE_BYTES + Block::SCALE_BYTES);
 constexpr int TILE_BYTES = Block::CODE_BYTES + Block::SCALE_BYTES;
 constexpr int X_BYTES = TOKEN_TILES * 8 * 128;
 constexpr int STAGE_BYTES = X_BYTES + BLOCK_TILES * TILE_BYTES;
 constexpr int TILE_SUM = TOKEN_TILES * 512;
 
 struct Arguments {
-  const u8* weights;  // [tiles, slices, SLICE_BYTES]
+  const u8* weights;  // [tiles, slices, slice_groups * TILE_BYTES]
   const u16* x;       // [tokens, columns], rows 16-byte aligned
   u8* partial;        // [grid, 2, BLOCK_TILES, TILE_SUM]
   u32* arrivals;      // [row blocks], zero before and after
   int x_stride;
-  int columns, tiles, slices, groups, run;
+  int columns, tiles, slices, slice_groups, groups, run;
   Output output;
 };
 
@@ -45,14 +44,15 @@ INLINE void request(const Arguments& g, u32 stage, const Warp& warp, int group) 
     const bool present = token < g.output.tokens && column < g.columns;
     copy16(x_place(stage, token, chunk), present ? g.x + (size_t)token * g.x_stride + column : g.x, present);
   }
-  const int slice = group / SLICE_GROUPS, place = group % SLICE_GROUPS;
+  const int slice = group / g.slice_groups, place = group % g.slice_groups;
   UNROLL for (int i = 0; i < 2; i++) {
     const int tile = warp.tile + i;
     const bool present = tile < g.tiles;
-    const u8* from = g.weights + ((size_t)(present ? tile : 0) * g.slices + slice) * SLICE_BYTES;
+    const size_t before = (size_t)(present ? tile : 0) * g.slices + slice;
+    const u8* from = g.weights + before * g.slice_groups * TILE_BYTES;
     const u32 to = stage + X_BYTES + (warp.number * 2 + i) * TILE_BYTES;
     const u8* codes = from + place * Block::CODE_BYTES;
-    const u8* scales = from + SLICE_GROUPS * Block::CODE_BYTES + place * Block::SCALE_BYTES;
+    const u8* scales = from + g.slice_groups * Block::CODE_BYTES + place * Block::SCALE_BYTES;
     UNROLL for (int b = 0; b < Block::CODE_BYTES; b += 512)
       if (b + warp.lane * 16 < Block::CODE_BYTES) copy16(to + b + warp.lane * 16, codes + b + warp.lane * 16, present);
     if (warp.lane * 16 < Block::SCALE_BYTES)
@@ -153,10 +153,10 @@ INLINE void run_product(const Arguments& g, u32 base, const Warp& warp, int firs
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     linear_wide(const u8* weights, const u16* x, u16* y, const u16* residual, u8* partial,
                 u32* arrivals, int x_stride, int tokens, int rows, int columns, int tiles,
-                int slices, int groups, int run, int paired, int gated) {
+                int slices, int slice_groups, int groups, int run, int paired, int gated) {
   extern __shared__ __align__(128) u8 memory[];
   const Arguments g = {weights, x,     partial, arrivals, x_stride,
-                       columns, tiles, slices,  groups,   run,
+                       columns, tiles, slices,  slice_groups, groups, run,
                        {y, residual, tokens, rows, paired != 0, gated != 0}};
   const u32 base = shared_address(memory);
   start_next_kernel();
