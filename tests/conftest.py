@@ -26,6 +26,12 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Triton kernels are interpreted, but in a run for a card; set before Triton is imported."""
+    if config.option.markexpr != "gpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     """Every test starts from the same random state."""

@@ -12,12 +12,13 @@ from torch import Tensor
 from ninfer.bench.replay import copies_for
 from ninfer.errors import FormatError
 from ninfer.formats import GroupedMatrix, numeric_format
-from ninfer.ops.linear import fast
+from ninfer.ops.linear import fast, portable
 from ninfer.ops.linear.fast_plan import FEW, Split, StreamPlan, fitted
-from ninfer.ops.linear.fragment_order import FragmentMatrix, to_fragments
+from ninfer.ops.linear.fragment_order import FragmentMatrix, groups_of, to_fragments
 from ninfer.ops.linear.launcher import architecture
 from ninfer.ops.tolerance import BF16
 
+PORTABLE: Final = "portable"
 # Rows of the reference that are computed at a time, in float64.
 _REFERENCE_ROWS: Final = 16384
 _NAMES: Final = {"Q4": "Q4G64_F16S", "Q5": "Q5G64_F16S", "Q6": "Q6G64_F16S", "W8": "W8G32_F16S"}
@@ -50,7 +51,8 @@ class Product:
     matrix: GroupedMatrix
     copies: tuple[FragmentMatrix, ...]
     x: Tensor
-    split: Split | None
+    split: Split | None = None
+    tier: str = "CUDA"
 
     @property
     def bytes(self) -> int:
@@ -77,31 +79,44 @@ class Product:
     def call(self, copy: int, y: Tensor) -> None:
         """One launch for as many tokens as `y` has."""
         tokens = y.shape[0]
+        if self.tier == PORTABLE:
+            y.copy_(portable.linear(self.x[:tokens], self.copies[copy]))
+            return
         call = fast.Call(self.x[:tokens], self.copies[copy], y)
         fast.launch(call, wide=tokens > FEW, plan=self.plan(tokens))
 
-    def calls(self, tokens: int) -> list[Callable[[], None]]:
+    def calls(self, tokens: int) -> list[Callable[[], object]]:
         """One call for each copy; some more when the copies are few."""
         y = self.output(tokens)
         order = list(range(len(self.copies))) * ceil(4 / len(self.copies))
+        if self.tier == PORTABLE:
+            return [partial(portable.linear, self.x[:tokens], self.copies[copy]) for copy in order]
         return [partial(self.call, copy, y) for copy in order]
 
 
 def product(
-    form: str, rows: int, columns: int, device: torch.device, split: Split | None = None
+    form: str,
+    rows: int,
+    columns: int,
+    device: torch.device,
+    split: Split | None = None,
+    tier: str = "CUDA",
 ) -> Product:
-    """A product of that shape, its weight cut by the table or by `split`."""
+    """A product of that shape, its weight cut by the table or by `split`.
+
+    The portable tier has whole rows as slices.
+    """
     matrix = random_matrix(form, rows, columns, device)
     groups = split.slice_groups if split else fast.slice_groups(device, columns)
-    first = to_fragments(matrix, groups)
-    if split is None:
+    first = to_fragments(matrix, groups_of(columns) if tier == PORTABLE else groups)
+    if split is None and tier != PORTABLE:
         fast.ready(first)
     more = copies_for(first.nbytes) - 1
     copies = (first, *(replace(first, words=first.words.clone()) for _ in range(more)))
     generator = torch.Generator(device).manual_seed(1)
     x = torch.randn(64, columns, device=device, generator=generator).bfloat16()
     torch.cuda.synchronize(device)
-    return Product(form, matrix, copies, x, split)
+    return Product(form, matrix, copies, x, split, tier)
 
 
 def check(case: Product, tokens: tuple[int, ...]) -> None:

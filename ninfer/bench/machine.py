@@ -39,6 +39,11 @@ def this_machine(device: str = "cpu") -> Machine:
     )
 
 
+def has_card() -> bool:
+    """Whether there is a CUDA device."""
+    return torch.cuda.is_available()
+
+
 def device_name(device: str) -> str:
     """The card's name, or the processor's as the system states it."""
     if device != "cpu":

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from ninfer.bench import linear_case, linear_chain
-from ninfer.bench.linear_case import Product
+from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
 from ninfer.bench.timer import Timing
@@ -30,6 +30,8 @@ CASES: Final = (
     ("W8", 12288, 2048, (1, 8, 16)),
     ("W8", 34816, 5120, (1, 8, 16, 64)),
 )
+# The portable tier on the shapes where the two are compared.
+PORTABLE_CASES: Final = (("Q4", 34816, 5120, (1, 8, 16, 64)), ("Q5", 5120, 17408, (1, 8)))
 CHAIN_TOKENS: Final = (1, 8)
 
 
@@ -45,11 +47,11 @@ def run() -> Findings:
     rows = roofs(device)
     read = rows[0].value
     failures: list[str] = []
-    for form, height, width, tokens in CASES:
+    cases = [*((*case, "CUDA") for case in CASES), *((*case, PORTABLE) for case in PORTABLE_CASES)]
+    for form, height, width, tokens, tier in cases:
         try:
-            rows += product_rows(
-                linear_case.product(form, height, width, device), tokens, read, "CUDA"
-            )
+            case = linear_case.product(form, height, width, device, tier=tier)
+            rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
     try:
@@ -75,7 +77,7 @@ def roofs(device: torch.device) -> list[Row]:
     ]
 
 
-def product_rows(case: Product, tokens: tuple[int, ...], read: float, tier: str) -> list[Row]:
+def product_rows(case: Product, tokens: tuple[int, ...], read: float) -> list[Row]:
     """Check a product, then its rate beside the read roof and its time beside that of one token.
 
     Raises FormatError when the check fails.
@@ -84,7 +86,7 @@ def product_rows(case: Product, tokens: tuple[int, ...], read: float, tier: str)
     timings = {count: replayed(case.calls(count)) for count in tokens}
     rows = []
     for count, timing in timings.items():
-        name = f"linear {case.form} {tier}"
+        name = f"linear {case.form} {case.tier}"
         rows += _rows(name, case, count, timing, timings[tokens[0]], read)
     return rows
 

@@ -112,8 +112,10 @@ class Report:
     failures: tuple[str, ...] = ()
 
     @classmethod
-    def now(cls, benchmark: str, machine: Machine, found: Findings) -> Self:
-        """A report dated with the present second, in UTC."""
+    def now(cls, benchmark: str, machine: Machine, found: Sequence[Row] | Findings) -> Self:
+        """A report dated with the present second, in UTC; plain rows are findings without notes."""
+        if not isinstance(found, Findings):
+            found = Findings(found)
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return cls(benchmark, date, machine, tuple(found.rows), found.note, found.failures)
 

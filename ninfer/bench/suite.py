@@ -46,6 +46,4 @@ def run_benchmark(name: str) -> Report:
     run = BENCHMARKS.get(name)
     if run is None:
         raise UsageError(f"unknown benchmark {name!r}; known: {', '.join(BENCHMARKS)}")
-    found = run()
-    whole = found if isinstance(found, Findings) else Findings(found)
-    return Report.now(name, machine_of(name), whole)
+    return Report.now(name, machine_of(name), run())

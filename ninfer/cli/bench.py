@@ -4,11 +4,18 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
 
-NAMES = ("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats", "ops")
+if TYPE_CHECKING:
+    from ninfer.bench import Report
+
+NAMES = (
+    *("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats"),
+    *("ops", "tune"),
+)
 
 
 def build_parser() -> Parser:
@@ -28,6 +35,12 @@ def build_parser() -> Parser:
         metavar="FILE",
         help="report to compare with (default: not set)",
     )
+    parser.add_argument(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="tune: table of launch sizes to add the found ones to (default: not set)",
+    )
     return parser
 
 
@@ -44,7 +57,9 @@ def main(argv: Sequence[str]) -> int:
         check_comparable(before, namespace.name, machine_of(namespace.name))
     if namespace.json is not None and not os.access(namespace.json.parent, os.W_OK):
         raise UsageError(f"--json {namespace.json}: the folder cannot be written to")
-    report = run_benchmark(namespace.name)
+    if namespace.table is not None and namespace.name != "tune":
+        raise UsageError(f"--table: {namespace.name} finds no launch sizes; only tune does")
+    report = _tune(namespace.table) if namespace.name == "tune" else run_benchmark(namespace.name)
     print("\n".join(report.lines()))
     if before is not None:
         print("\n".join(compare(before, report)))
@@ -55,3 +70,17 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--json {namespace.json}: {error.strerror}") from error
         print(f"report: {namespace.json}", file=sys.stderr)
     return 1 if report.failures else 0
+
+
+def _tune(table: Path | None) -> "Report":
+    """Search launch sizes on the card; each is in the table as soon as it is found."""
+    from ninfer.bench import Report, has_card, keeper, this_machine
+
+    if not has_card():
+        raise UsageError("tune: this machine has no CUDA device; run it on the card to be tuned")
+
+    from ninfer.bench import tune_card
+
+    machine = this_machine("cuda:0")
+    keep = None if table is None else keeper(table, f"bench tune, {machine.device}")
+    return Report.now("tune", machine, tune_card(keep=keep))

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Self
 
+import torch
+
 from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.options import (
@@ -23,7 +25,7 @@ from ninfer.engine.speculation import build_speculation
 from ninfer.errors import NInferError, PromptError, UsageError
 from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
-from ninfer.ops.dispatch import set_backend
+from ninfer.ops.dispatch import REFERENCE, TRITON, forms_in_words, set_backend
 from ninfer.request import (
     Conversation,
     FinishReason,
@@ -41,12 +43,19 @@ from ninfer.runtime.speculative import PositionCounts, SpeculationCounters
 
 log = get_logger(__name__)
 
-# The only one this version has, on every device.
-BACKEND = "reference"
-
 
 def _no_progress(name: str, done: int, total: int) -> None:
     """The default for callers that show no progress."""
+
+
+def _choose_forms(device: torch.device) -> str:
+    """Choose the form of every op for a device; gives the choice in words, for the log."""
+    if device.type != "cuda":
+        set_backend(REFERENCE)
+        return REFERENCE
+    major, minor = torch.cuda.get_device_capability(device)
+    choice = set_backend(TRITON, 10 * major + minor)
+    return f"{TRITON} for sm_{major}{minor} ({forms_in_words(choice)})"
 
 
 class Engine:
@@ -68,25 +77,27 @@ class Engine:
         """
         check_engine(options)
         chosen: list[Resolved] = []
+        backend: list[str] = []
 
         def residency(sizes: ModelSizes) -> Residency:
             chosen.append(resolve(options, sizes))
+            # Before weights are read, which are re-tiled for the kernels.
+            backend.append(_choose_forms(chosen[0].residency.device))
             return chosen[0].residency
 
         model = load_model(options, residency, progress)
         (resolved,) = chosen
-        set_backend(BACKEND)
         residence = resolved.residency
         log.info(
             "backend %s on %s, activations %s, weights %s, KV %s for %d tokens",
-            BACKEND,
+            backend[0],
             residence.device,
             str(residence.dtype).removeprefix("torch."),
             "decoded" if residence.decoded else "packed",
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        runtime = _build_runtime(options, model, resolved)
+        runtime = _build_runtime(options, model, resolved, backend[0])
         return cls(model, runtime, step_timeout=options.step_timeout_s)
 
     def prepare(
@@ -274,7 +285,9 @@ class Engine:
         return time.perf_counter() - start
 
 
-def _build_runtime(options: EngineOptions, model: LoadedModel, resolved: Resolved) -> Runtime:
+def _build_runtime(
+    options: EngineOptions, model: LoadedModel, resolved: Resolved, backend: str
+) -> Runtime:
     sizes = resolved.runtime
     speculation = build_speculation(options, model.config, sizes, model.weights, model.drafter)
     prefix = prefix_options(
@@ -282,7 +295,7 @@ def _build_runtime(options: EngineOptions, model: LoadedModel, resolved: Resolve
         sizes,
         artifact=model.identity,
         fingerprint=model.fingerprint,
-        backend=BACKEND,
+        backend=backend,
         decoded=resolved.residency.decoded,
     )
     return Runtime(

@@ -9,7 +9,7 @@ from torch import Tensor
 from ninfer.artifact import Artifact
 from ninfer.errors import PayloadError
 from ninfer.models.qwen3_6 import WeightSource
-from ninfer.ops.tensors import Weight
+from ninfer.ops.tensors import StoredWeight
 
 # Called with the object's name, bytes done and bytes in all.
 Progress = Callable[[str, int, int], None]
@@ -36,9 +36,9 @@ def weight_source(
     total = sum(artifact.entry(name).bytes for name in objects)
     done = 0
 
-    def source(name: str) -> Weight:
+    def source(name: str) -> StoredWeight:
         nonlocal done
-        weight = _resident(name, artifact.tensor(name), residency)
+        weight = _on_device(name, artifact.tensor(name), residency)
         done += artifact.entry(name).bytes
         progress(name, done, total)
         return weight
@@ -46,7 +46,7 @@ def weight_source(
     return source
 
 
-def _resident(name: str, stored: Weight, residency: Residency) -> Weight:
+def _on_device(name: str, stored: StoredWeight, residency: Residency) -> StoredWeight:
     if isinstance(stored, Tensor):
         _check_finite(name, stored)
         # FP32 objects (decay rates, step sizes) keep their precision, token ids their values.

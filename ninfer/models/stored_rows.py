@@ -8,10 +8,11 @@ from torch import Tensor
 from ninfer.errors import FormatError, InventoryError
 from ninfer.formats import join_rows
 from ninfer.models.parameters import ParameterTable, Piece, merge_pieces
-from ninfer.ops.tensors import Weight
+from ninfer.ops import resident
+from ninfer.ops.tensors import StoredWeight, Weight
 
-# Hands out a stored object by name, already on the device and in its resident form.
-ObjectSource = Callable[[str], Weight]
+# Hands out a stored object by name, already on the device.
+ObjectSource = Callable[[str], StoredWeight]
 
 
 class StoredRows:
@@ -25,14 +26,21 @@ class StoredRows:
         self._source = source
         self._table = table
         self._waiting = Counter(piece.object for name in names for piece in table[name])
-        self._objects: dict[str, Weight] = {}
+        self._objects: dict[str, StoredWeight] = {}
 
-    def take(self, *names: str) -> Weight:
-        """The named parameters one above the other.
+    def take(self, *names: str, paired: bool = False) -> Weight:
+        """The named parameters one above the other, in the form that the chosen kernels read.
 
-        A view where they follow each other in one object, else a copy. Raises InventoryError when
-        parameters that must be one matrix are stored in different formats, and for rows that the
-        format does not let apart.
+        `paired` is for the two halves of a SwiGLU (see `ninfer.ops.resident`). Raises
+        InventoryError when parameters that must be one matrix are stored in different formats, and
+        for rows that the format does not let apart.
+        """
+        return resident(self.stored(*names), paired=paired)
+
+    def stored(self, *names: str) -> StoredWeight:
+        """The named parameters as `take` joins them, in their stored form.
+
+        A view where they follow each other in one object, else a copy.
         """
         pieces = [piece for name in names for piece in self._table[name]]
         runs = merge_pieces(pieces)
@@ -54,7 +62,7 @@ class StoredRows:
         """Where a parameter lies."""
         return self._table[name]
 
-    def _view(self, piece: Piece) -> Weight:
+    def _view(self, piece: Piece) -> StoredWeight:
         if piece.object not in self._objects:
             self._objects[piece.object] = self._source(piece.object)
         whole = self._objects[piece.object]

@@ -3,6 +3,7 @@
 from ninfer.ops.attention import paged_attention
 from ninfer.ops.block_attention import block_attention
 from ninfer.ops.conv import causal_conv_silu
+from ninfer.ops.dispatch import resident
 from ninfer.ops.dynamic_conv import dynamic_conv
 from ninfer.ops.elementwise import add, sigmoid_mul, silu_mul
 from ninfer.ops.embedding import embed, scatter_rows
@@ -84,6 +85,7 @@ __all__ = [
     "paged_attention",
     "penalise",
     "read_kv",
+    "resident",
     "rmsnorm",
     "rope_2d",
     "route_topk",

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ninfer.formats import Fp8RowMatrix, GroupedMatrix, Nvfp4Matrix
 from ninfer.ops.case import Case
-from ninfer.ops.dispatch import REFERENCE, using
+from ninfer.ops.dispatch import REFERENCE, resident, using
 from ninfer.ops.tensors import PagedKV
 from ninfer.ops.tolerance import criterion
 
 # Their tensors are stored words: the same in the oracle's run, and compared bit for bit.
-_WORDS = (PagedKV, GroupedMatrix, Nvfp4Matrix, Fp8RowMatrix)
+_WEIGHTS = (GroupedMatrix, Nvfp4Matrix, Fp8RowMatrix)
+_WORDS = (PagedKV, *_WEIGHTS)
 
 
 def compare(
@@ -22,23 +23,24 @@ def compare(
 ) -> list[str]:
     """What is wrong with the op's chosen form on this case; empty when it is right.
 
-    The case runs by the form that dispatch has chosen with activations of `dtype`, and by the
-    reference with the same values widened to float64. Float results and float state are judged
-    by the criterion of their own type, which must be the reference's; indices, codes and cache
-    words must be equal. State slots that the reference leaves alone must keep their bits, and so
-    must every other argument.
+    The case runs by the form that dispatch has chosen with activations of `dtype` and weights
+    re-tiled as that form wants them, and by the reference with the same values widened to float64.
+    Float results and float state are judged by the criterion of their own type, which must be the
+    reference's; indices, codes and cache words must be equal. State slots that the reference leaves
+    alone must keep their bits, and so must every other argument.
     """
     call = case.make(dtype, device, seed)
-    before = _copied(call.arguments)
     oracle = {name: _widened(value) for name, value in call.arguments.items()}
     oracle_before = _copied(oracle)
     plain = _copied(call.arguments)
-    actual = case.op(**call.arguments)
+    arguments = {name: _loaded(name, value) for name, value in call.arguments.items()}
+    before = _copied(arguments)
+    actual = case.op(**arguments)
     with using(REFERENCE):
         expected = case.op(**oracle)
         own_type = case.op(**plain)
     found = _results(actual, expected) + _types(actual, own_type)
-    for name, value in call.arguments.items():
+    for name, value in arguments.items():
         if name not in call.changed:
             found += _inputs(name, value, before[name])
         elif isinstance(value, _WORDS):
@@ -46,6 +48,11 @@ def compare(
         else:
             found += _state(name, value, before[name], oracle[name], oracle_before[name])
     return [f"{case.id}: {problem}" for problem in found]
+
+
+def _loaded(name: str, value: Any) -> Any:
+    """An argument as an engine would hold it: stored weights in the chosen resident form."""
+    return resident(value, paired=name == "gate_up") if isinstance(value, _WEIGHTS) else value
 
 
 def _results(actual: Any, expected: Any) -> list[str]:

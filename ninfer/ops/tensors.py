@@ -2,13 +2,44 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol, Self
 
+import torch
 from torch import Tensor
 
 from ninfer.formats import PackedMatrix
 
-# A matrix of logical shape [N, K]: N output rows, K input columns, dense or packed.
-Weight = Tensor | PackedMatrix
+
+class ResidentMatrix(Protocol):
+    """A packed matrix re-tiled for the kernels of one card; made by `ninfer.ops.resident`."""
+
+    @property
+    def format(self) -> str:
+        """The numeric format of its codes."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Logical size [N, K]."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the words lie."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+
+    def rows(self, start: int, stop: int) -> Self:
+        """Rows start:stop in the same form: a view where its tiles allow, else a copy."""
+
+    def dequantise(self, dtype: torch.dtype = ...) -> Tensor:
+        """Values [N, K], each the exact float32 product rounded once to `dtype`."""
+
+
+# A matrix of logical shape [N, K] as artifacts hold it: N output rows, K input columns.
+StoredWeight = Tensor | PackedMatrix
+# The same as ops take it.
+Weight = StoredWeight | ResidentMatrix
 
 
 @dataclass(frozen=True, slots=True)

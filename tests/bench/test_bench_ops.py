@@ -65,7 +65,7 @@ def test_random_weights_are_legal(form):
 def test_rows_of_a_checked_product(case, monkeypatch):
     monkeypatch.setattr(fast, "launch", right)
     monkeypatch.setattr(ops, "replayed", lambda calls, per=None: TIMING)
-    rows = ops.product_rows(case, (1, 8, 64), 4.0, "CUDA")
+    rows = ops.product_rows(case, (1, 8, 64), 4.0)
     assert [(row.unit, row.shape["T"]) for row in rows] == [
         (unit, count) for count in (1, 8, 64) for unit in ("TB/s", "us")
     ]
@@ -82,7 +82,7 @@ def test_a_wrong_product_is_never_timed(case, monkeypatch, launch, why):
     monkeypatch.setattr(fast, "launch", launch)
     monkeypatch.setattr(ops, "replayed", lambda *_: pytest.fail("timed"))
     with pytest.raises(FormatError, match=f"{why}.*not timed"):
-        ops.product_rows(case, (1, 8, 64), 4.0, "CUDA")
+        ops.product_rows(case, (1, 8, 64), 4.0)
     assert case.calls(1)
 
 
@@ -111,7 +111,7 @@ def test_a_wrong_chain_is_refused(monkeypatch, launch):
 
 
 def test_failures_are_reported_beside_what_passed(case, monkeypatch):
-    def made(form, rows, columns, device, split=None):
+    def made(form, rows, columns, device, tier):
         if form == "Q5":
             raise FormatError("Q5: wrong; not timed")
         return case
@@ -127,10 +127,10 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
     monkeypatch.setattr(linear_case, "product", made)
     monkeypatch.setattr(fast, "launch", right)
     found = ops.run()
-    assert found.failures == ("Q5: wrong; not timed",) * 3
+    assert found.failures == ("Q5: wrong; not timed",) * 4
     assert "random weights, no text" in found.note
     assert {row.name for row in found.rows[1:]} == {"linear Q5 CUDA"}
-    assert len(found.rows) == 1 + 2 * (4 + 2 + 3 + 4)
+    assert len(found.rows) == 1 + 2 * (4 + 2 + 3 + 4 + 4)
 
 
 def test_without_a_card_it_says_so(monkeypatch):

@@ -8,7 +8,7 @@ from ninfer.models.qwen3_6.inventory import inventory
 from ninfer.models.qwen3_6.parameters import stored_contents
 from ninfer.models.qwen3_6.recipe import recipe_for
 from ninfer.models.stored_rows import ObjectSource, StoredRows
-from ninfer.ops.tensors import Weight
+from ninfer.ops.tensors import StoredWeight
 
 
 def named_source(source: ObjectSource, config: ModelConfig, table: ParameterTable) -> ObjectSource:
@@ -25,11 +25,11 @@ def named_source(source: ObjectSource, config: ModelConfig, table: ParameterTabl
         if isinstance(spec, TensorSpec)
     }
 
-    def named(name: str) -> Weight:
+    def named(name: str) -> StoredWeight:
         parameters = contents[name]
         for parameter in parameters:
             if parameter not in table:
                 raise InventoryError(f"the artifact does not hold parameter {parameter!r}")
-        return StoredRows(source, table, parameters).take(*parameters)
+        return StoredRows(source, table, parameters).stored(*parameters)
 
     return named

@@ -177,7 +177,7 @@ def feed_forward_weights(
 
 def dense_mlp_weights(stored: StoredRows, prefix: str) -> DenseMlpWeights:
     """A SwiGLU part from the parameters gate, up and down below `prefix`."""
-    gate_up = stored.take(f"{prefix}/gate", f"{prefix}/up")
+    gate_up = stored.take(f"{prefix}/gate", f"{prefix}/up", paired=True)
     return DenseMlpWeights(gate_up, stored.take(f"{prefix}/down"))
 
 

@@ -1,0 +1,205 @@
+"""Search the launch sizes of the Triton products on this card, for the shapes of the models.
+
+Every candidate is compiled first, on all cores; then, shape by shape, each is compared with the
+float64 reference and only then timed. The best by time becomes the shape's entry in the table
+`ops/tables/sm_NN.json`, which `--table` writes.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
+from multiprocessing import get_context
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ninfer.bench.card import Card, rotated
+from ninfer.bench.report import Row, rate_row
+from ninfer.bench.timer import Timing
+from ninfer.errors import GenerationError
+from ninfer.formats import quantise
+from ninfer.models.qwen3_6.products import meta_weight, products
+from ninfer.models.qwen3_6.recipe import recipe_for
+from ninfer.models.registry import REGISTERED
+from ninfer.ops import aot, linear, linear_swiglu, resident
+from ninfer.ops.dispatch import REFERENCE, TRITON, set_backend, using
+from ninfer.ops.launch import TOO_LARGE
+from ninfer.ops.tensors import StoredWeight, Weight
+from ninfer.ops.tolerance import criterion
+from ninfer.ops.tuning import Shape, Tile, default_tile, forcing
+
+# Token counts that are timed: a tile of the few-token route each, and a prefill chunk.
+FEW: Final = (16, 64)
+MANY: Final = (2048,)
+# What the time of each count weighs in the choice: decoding is mostly the smallest tile.
+_WEIGHTS: Final = {16: 3.0, 64: 1.0, 2048: 1.0}
+_ROWS_AND_WARPS: Final = ((32, 1), (64, 2), (128, 2), (128, 4))
+_MANY_ROWS_AND_WARPS: Final = ((128, 4), (128, 8), (256, 8))
+_SPLITS: Final = (1, 2, 4, 8, 16)
+_LEAST_SPLIT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate that was right, with its seconds by token count."""
+
+    tile: Tile
+    seconds: Mapping[int, Timing]
+
+    @property
+    def score(self) -> float:
+        """Weighted seconds; less is better."""
+        return sum(_WEIGHTS[count] * timing.median for count, timing in self.seconds.items())
+
+
+def shapes() -> list[Shape]:
+    """Every product shape of the registered models once, few tokens first, then many."""
+    found: dict[str, Shape] = {}
+    for (_, weights_id), config in REGISTERED.items():
+        for op, weight in products(config, recipe_for(config, weights_id)):
+            if op == "embed":
+                continue
+            form = "BF16" if isinstance(weight, Tensor) else weight.format
+            is_paired = op == "linear_swiglu" and form.endswith("F16S") and form[0] in "QW"
+            shape = Shape(form, weight.shape[0], weight.shape[1], is_paired)
+            found.setdefault(shape.key, shape)
+    return [replace(shape, many=many) for many in (False, True) for shape in found.values()]
+
+
+def candidates(architecture: int, shape: Shape) -> list[Tile]:
+    """Sizes worth a trial, the rule's own among them and first."""
+    first = default_tile(architecture, shape)
+    if shape.many:
+        many = product(_MANY_ROWS_AND_WARPS, (64, 128), (2, 3, 4))
+        tried = [Tile(r, 1, w, stages, 1, tokens) for (r, w), tokens, stages in many]
+    else:
+        splits = [s for s in _SPLITS if s == 1 or shape.columns // s >= _LEAST_SPLIT]
+        few = product(_ROWS_AND_WARPS, splits, (3, 4), (1, 2))
+        tried = [Tile(r, s, w, stages, unroll) for (r, w), s, stages, unroll in few]
+        tried = [tile for tile in tried if _fills(architecture, shape, tile)]
+    return [first, *(tile for tile in tried if tile != first)]
+
+
+def search(tiles: Iterable[Tile], trial: Callable[[Tile], Trial | None]) -> Trial:
+    """The best of the tiles that ran and were right. Raises GenerationError when none was."""
+    trials = [found for tile in tiles if (found := trial(tile)) is not None]
+    if not trials:
+        raise GenerationError("no candidate was right; nothing was chosen")
+    return min(trials, key=lambda found: found.score)
+
+
+def tune_card(
+    chosen: Sequence[Shape] | None = None, keep: Callable[[Shape, Tile], None] | None = None
+) -> list[Row]:
+    """Tune all shapes on this card; `keep` gets each winner as soon as it is found.
+
+    The figures are the winners' read rates of weight bytes beside a copy of memory. Raises
+    GenerationError for a shape of which no candidate is right.
+    """
+    card = Card.first()
+    set_backend(TRITON, card.architecture)
+    wanted = list(chosen or shapes())
+    _compile(card.architecture, wanted)
+    roof = ("memory copy", card.copy_rate())
+    rows: list[Row] = []
+    for shape in wanted:
+        best = _tuned(card, shape)
+        if keep is not None:
+            keep(shape, best.tile)
+        rows += _rows(shape, best, roof)
+    return rows
+
+
+def make_weight(shape: Shape, device: torch.device | str) -> StoredWeight:
+    """Random numbers in the form of a shape, the same for every candidate."""
+    generator = torch.Generator(device).manual_seed(0)
+    size = (shape.rows, shape.columns)
+    values = torch.randn(size, device=device, generator=generator, dtype=torch.bfloat16)
+    values *= shape.columns**-0.5
+    return values if shape.format == "BF16" else quantise(values, shape.format)
+
+
+def _tuned(card: Card, shape: Shape) -> Trial:
+    stored = make_weight(shape, card.device)
+    counts = MANY if shape.many else FEW
+    inputs = {n: torch.randn(n, shape.columns, device=card.device).bfloat16() for n in counts}
+    weight = resident(stored, paired=shape.paired)
+    with using(REFERENCE):
+        wanted = {n: _product(shape, x.double(), stored) for n, x in inputs.items()}
+    copies = rotated(weight, card)
+
+    def trial(tile: Tile) -> Trial | None:
+        try:
+            with forcing(tile):
+                for count, x in inputs.items():
+                    got = _product(shape, x, weight)
+                    if criterion(got.dtype).violation(got, wanted[count]) is not None:
+                        return None
+                calls = {n: [_call(shape, x, w) for w in copies] for n, x in inputs.items()}
+                return Trial(tile, {n: card.time(each) for n, each in calls.items()})
+        except TOO_LARGE:
+            torch.cuda.synchronize(card.device)
+            return None
+
+    return search(candidates(card.architecture, shape), trial)
+
+
+def _product(shape: Shape, x: Tensor, weight: Weight) -> Tensor:
+    return linear_swiglu(x, weight) if shape.paired else linear(x, weight)
+
+
+def _call(shape: Shape, x: Tensor, weight: Weight) -> Callable[[], Tensor]:
+    return lambda: _product(shape, x, weight)
+
+
+def _rows(shape: Shape, best: Trial, roof: tuple[str, float]) -> Iterator[Row]:
+    stored = meta_weight(shape.format, (shape.rows, shape.columns))
+    gigabytes = stored.nbytes / 1e9
+    tile = best.tile
+    sizes = f"{tile.rows} rows, {tile.splits} splits, {tile.warps} warps, {tile.stages} stages"
+    for count, timing in best.seconds.items():
+        named: dict[str, int | str] = {"tokens": count, "sizes": f"{sizes}, unroll {tile.unroll}"}
+        yield rate_row(shape.key, named, "GB/s", gigabytes, timing, roof)
+
+
+def _fills(architecture: int, shape: Shape, tile: Tile) -> bool:
+    """Whether a tile has about as many programs as the rule's own: half to four times."""
+    usual = default_tile(architecture, shape)
+    programs = -(-shape.rows // tile.rows) * tile.splits
+    reference = -(-shape.rows // usual.rows) * usual.splits
+    return reference <= 2 * programs and programs <= 4 * reference
+
+
+def _compile(architecture: int, wanted: Sequence[Shape]) -> None:
+    """Compile every candidate on all cores, so that the card's time goes to timing."""
+    workers = os.cpu_count() or 1
+    # Rows and columns are not part of a kernel, so one shape of each form stands for all.
+    forms = list({(s.format, s.paired, s.many): s for s in wanted}.values())
+    tasks = [(architecture, forms, worker, workers) for worker in range(workers)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_compile_share, tasks))
+
+
+def _compile_share(task: tuple[int, list[Shape], int, int]) -> None:
+    architecture, forms, first, count = task
+    set_backend(TRITON, architecture)
+    jobs = [
+        (tile, _meta_call(shape, tokens))
+        for shape in forms
+        for tokens in (MANY if shape.many else FEW)
+        for tile in candidates(architecture, shape)
+    ]
+    found: list[aot.Compiled] = []
+    with aot.compiling(architecture, found):
+        for tile, call in jobs[first::count]:
+            with forcing(tile):
+                call()
+
+
+def _meta_call(shape: Shape, count: int) -> Callable[[], Tensor]:
+    stored = meta_weight(shape.format, (shape.rows, shape.columns))
+    x = torch.empty(count, shape.columns, dtype=torch.bfloat16, device="meta")
+    return _call(shape, x, resident(stored, paired=shape.paired))

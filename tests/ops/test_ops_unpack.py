@@ -1,0 +1,125 @@
+"""The assembly of the codecs, run instruction by instruction, gives the stored codes."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from ninfer.formats import quantise
+from ninfer.formats.grouped import pack, unpack
+from ninfer.ops.linear import unpack as codec
+from ninfer.ops.linear.fragment_order import code_bytes, to_fragments
+
+Registers = dict[str, np.ndarray]
+
+
+def halves(words: np.ndarray) -> torch.Tensor:
+    """bf16 pairs as float32, low half first: [..., 2]."""
+    pairs = torch.from_numpy(words.astype(np.uint32).view(np.int32)).unsqueeze(-1)
+    return pairs.view(torch.bfloat16).float()
+
+
+def fma_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """fma.rn.bf16x2; float32 holds product and sum of these small numbers exactly."""
+    exact = halves(a).double() * halves(b).double() + halves(c).double()
+    rounded = exact.bfloat16().contiguous()
+    return rounded.view(torch.int32).squeeze(-1).numpy().view(np.uint32)
+
+
+def shift_wrapped(low: np.ndarray, high: np.ndarray, count: np.ndarray) -> np.ndarray:
+    both = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
+    return (both >> (count.astype(np.uint64) & np.uint64(31))).astype(np.uint32)
+
+
+def and_or(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: np.ndarray) -> np.ndarray:
+    assert int(np.max(table)) == 0xEA
+    return (a & b) | c
+
+
+INSTRUCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "mov.b32": lambda a: a,
+    "shr.u32": lambda a, count: a >> count,
+    "shf.r.wrap.b32": shift_wrapped,
+    "lop3.b32": and_or,
+    "fma.rn.bf16x2": fma_pairs,
+}
+
+
+def run(assembly: str, outputs: int, *inputs: np.ndarray) -> list[np.ndarray]:
+    """Outputs $0.. of a block of PTX on inputs of one shape, which follow them."""
+    registers: Registers = {f"${outputs + i}": x.astype(np.uint32) for i, x in enumerate(inputs)}
+    for line in re.findall(r"[^;{}\n]+(?=;)", assembly):
+        name, _, rest = line.strip().partition(" ")
+        if name == ".reg":
+            continue
+        target, *sources = [part.strip() for part in rest.split(",")]
+        values = [
+            registers[s] if s in registers else np.full_like(inputs[0], int(s, 0), np.uint32)
+            for s in sources
+        ]
+        registers[target] = INSTRUCTIONS[name](*values)
+    return [registers[f"${i}"] for i in range(outputs)]
+
+
+def tile_words(form: str) -> tuple[np.ndarray, torch.Tensor]:
+    """The code words [count] of one block of 16 x 64 and the codes [16, 64] in it."""
+    matrix = quantise(torch.randn(16, 64), form)
+    block = to_fragments(matrix, 2).words[0, 0, : code_bytes(matrix.entry.bits)]
+    return block.numpy().view(np.uint32), unpack(matrix)[0][:, :64].int()
+
+
+# Lane 4 r + j, and c: the pairs of words that meet in one piece of assembly.
+R, J, C = (part.ravel() for part in np.meshgrid(range(8), range(4), range(2), indexing="ij"))
+
+
+@pytest.mark.parametrize(
+    ("form", "bits"), [("Q4G64_F16S", 4), ("Q5G64_F16S", 5), ("Q6G64_F16S", 6)]
+)
+def test_nibble_assembly(form: str, bits: int):
+    words, codes = tile_words(form)
+    lane = 4 * R + J
+    inputs = [words[4 * lane + 2 * C + m0] for m0 in range(2)]
+    if bits == 5:
+        inputs += [words[128 + lane]] * 2 + [8 * C] * 2
+    if bits == 6:
+        inputs += [words[128 + 2 * lane + C]] * 2
+    outputs = run(codec._assembly(bits), 8, *inputs)
+    for m0 in range(2):
+        for h in range(2):
+            for e in range(2):
+                got = halves(outputs[4 * m0 + h + 2 * e])
+                for p in range(2):
+                    want = codes[8 * h + R, 32 * C + 8 * J + 4 * m0 + 2 * e + p]
+                    assert torch.equal(got[:, p].int(), want), (m0, h, e, p)
+
+
+def test_byte_assembly():
+    words, codes = tile_words("W8G32_F16S")
+    # Half block C; word (m0, e) of a lane, of which two neighbours differ in e.
+    for m0 in range(2):
+        place = 128 * C + 4 * (4 * R + J) + 2 * m0
+        outputs = run(codec._assembly8(), 4, words[place], words[place + 1])
+        for e in range(2):
+            for h in range(2):
+                got = halves(outputs[2 * e + h])
+                for p in range(2):
+                    want = codes[8 * h + R, 32 * C + 8 * J + 4 * m0 + 2 * e + p]
+                    assert torch.equal(got[:, p].int(), want), (m0, e, h, p)
+
+
+@pytest.mark.parametrize("bits", [4, 5, 6])
+def test_every_code_is_reached(bits: int):
+    """All codes of the width pass through the assembly, not only those that a matrix has."""
+    codes = torch.arange(-(1 << (bits - 1)), 1 << (bits - 1)).repeat(16 * 64 // (1 << bits))
+    matrix = pack(codes.view(16, 64).to(torch.int8), torch.ones(16, 1).half(), f"Q{bits}G64_F16S")
+    words = to_fragments(matrix, 2).words[0, 0, : code_bytes(bits)].numpy().view(np.uint32)
+    lane = 4 * R + J
+    inputs = [words[4 * lane + 2 * C + m0] for m0 in range(2)]
+    if bits == 5:
+        inputs += [words[128 + lane]] * 2 + [8 * C] * 2
+    if bits == 6:
+        inputs += [words[128 + 2 * lane + C]] * 2
+    seen = torch.cat([halves(x).flatten() for x in run(codec._assembly(bits), 8, *inputs)])
+    assert torch.equal(seen.int().sort().values, codes.int().sort().values)
