@@ -201,7 +201,7 @@ def _grid(found: Kernel, plan: StreamPlan, tiles: int) -> tuple[int, int, bool]:
     if slices == 1 or slices > _MOST_CLUSTERED or found.architecture < 90 or shared > limit:
         return alone
     most = found.multiprocessors // slices * slices
-    clusters = resident_clusters(found, Launch(most, plan.threads, shared, slices))
+    clusters = resident_clusters(found, Launch(most, plan.threads, shared, slices, dependent=False))
     if not clusters:
         return alone
     count = -(-tiles // clusters)
