@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     *("artifact", "convert", "engine-batch", "engine-cpu", "engine-prefix", "formats"),
-    *("ops", "tune"),
+    *("ops", "ops-splits", "tune"),
 )
 
 

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from ninfer.bench import linear_case, linear_chain, ops
+from ninfer.bench import linear_case, linear_chain, ops, ops_splits
 from ninfer.bench.linear_case import Product, random_matrix, reference
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.linear import fast
+from ninfer.ops.linear.fast_plan import fitted, shared_limit
 from ninfer.ops.linear.fragment_order import from_fragments, to_fragments
 
 CPU = torch.device("cpu")
@@ -135,5 +136,18 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
 
 def test_without_a_card_it_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UnsupportedError, match="no NVIDIA GPU"):
-        ops.run()
+    for run in (ops.run, ops_splits.run):
+        with pytest.raises(UnsupportedError, match="no NVIDIA GPU"):
+            run()
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "split"),
+    [(form, columns, split) for form, _, columns, splits in ops_splits.CASES for split in splits],
+)
+def test_offered_splits_cover_their_columns_and_fit(form, columns, split):
+    assert split.slices * split.slice_groups == columns // 64
+    for tiles in (1, 2):
+        plan = fitted(90, int(form[1]), split, tiles)
+        assert plan.shared_bytes <= shared_limit(90)
+        assert plan.threads <= 1024
