@@ -38,6 +38,8 @@ MANY: Final = (2048,)
 _WEIGHTS: Final = {16: 3.0, 64: 1.0, 2048: 1.0}
 _ROWS_AND_WARPS: Final = ((32, 1), (64, 2), (128, 2), (128, 4))
 _MANY_ROWS_AND_WARPS: Final = ((128, 4), (128, 8), (256, 8))
+# A head is asked for the last row of each sequence only.
+_HEAD_ROWS: Final = 100_000
 _SPLITS: Final = (1, 2, 4, 8, 16)
 _LEAST_SPLIT: Final = 256
 
@@ -66,7 +68,8 @@ def shapes() -> list[Shape]:
             is_paired = op == "linear_swiglu" and form.endswith("F16S") and form[0] in "QW"
             shape = Shape(form, weight.shape[0], weight.shape[1], is_paired)
             found.setdefault(shape.key, shape)
-    return [replace(shape, many=many) for many in (False, True) for shape in found.values()]
+    few = list(found.values())
+    return few + [replace(shape, many=True) for shape in few if shape.rows < _HEAD_ROWS]
 
 
 def candidates(architecture: int, shape: Shape) -> list[Tile]:

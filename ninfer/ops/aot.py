@@ -31,7 +31,6 @@ class Compiled:
     architecture: int
     seconds: float
     error: str | None = None
-    registers_spilled: int = 0
     shared_bytes: int = 0
 
 

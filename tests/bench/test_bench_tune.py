@@ -30,6 +30,7 @@ def test_shapes_are_those_of_the_models():
         "BF16 48x5120",
         "Q4G64_F16S 34816x5120 paired many",
     } <= keys
+    assert "Q6G64_F16S 248320x5120 many" not in keys
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

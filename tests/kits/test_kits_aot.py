@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ninfer.errors import ArtifactError, UsageError
+from ninfer.errors import ArtifactError, UnsupportedError, UsageError
 from ninfer.kits import models, relocate
 from ninfer.kits.launches import model_calls
 from ninfer.kits.triton_cache import kernel_count
+from ninfer.ops import aot
 from ninfer.ops.tiers import ARCHITECTURES
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,48 @@ def test_every_kernel_of_every_model_on_every_architecture(tmp_path: Path):
     for architecture in ARCHITECTURES:
         (line,) = [x for x in out.splitlines() if x.startswith(f"sm_{architecture}: ")]
         assert line.endswith(", 0 failures")
+
+
+BROKEN = """
+import torch, triton, triton.language as tl
+from ninfer.ops.aot import compile_calls
+from ninfer.ops.launch import launch
+
+@triton.jit
+def right(x, N: tl.constexpr):
+    tl.store(x + tl.arange(0, N), 1.0)
+
+@triton.jit
+def wrong(x, N: tl.constexpr):
+    tl.store(x + tl.arange(0, N), nonsense)
+
+if __name__ == "__main__":
+    x = torch.empty(16, device="meta")
+    calls = [lambda k=k: launch(k, (1,), x, N=16, num_warps=1) for k in (wrong, right, right)]
+    for record in compile_calls(calls, [90]):
+        print(record.kernel, record.architecture, record.error)
+"""
+
+
+def test_a_kernel_that_does_not_compile_is_named_and_stops_no_other(tmp_path: Path):
+    script = tmp_path / "broken.py"
+    script.write_text(BROKEN, encoding="utf-8")
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("wrong 90 ") and "nonsense is not defined" in first
+    assert second == "right 90 None"
+
+
+def test_a_process_that_interprets_kernels_cannot_compile_them():
+    with (
+        pytest.raises(UnsupportedError, match="TRITON_INTERPRET is set"),
+        aot.compiling(90, []),
+    ):
+        pass
 
 
 def test_group_files_that_are_none_are_refused(tmp_path: Path):

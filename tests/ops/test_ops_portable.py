@@ -109,11 +109,12 @@ def test_splits_are_added_in_order(form: str):
     assert error(ops.linear(middle, weight), reference.linear(middle.double(), stored)) < 1e-6
 
 
+@pytest.mark.parametrize("slice_groups", [2, 8], ids=["last_cut_short", "longer_than_the_row"])
 @pytest.mark.parametrize("form", GROUPED)
-def test_slices_of_the_fast_tier_are_read(form: str):
+def test_slices_of_the_fast_tier_are_read(form: str, slice_groups: int):
     stored, x, ids = weight_of(form, 48, 320), torch.randn(2, 320), torch.tensor([47, 0, 9])
-    sliced = to_fragments(stored, 2)
-    assert sliced.slices == 3
+    sliced = to_fragments(stored, slice_groups)
+    assert sliced.slices == (3 if slice_groups == 2 else 1)
     assert error(ops.linear(x, sliced), reference.linear(x.double(), stored)) < 1e-6
     got = ops.embed(ids, sliced, dtype=torch.float32)
     assert torch.equal(got, stored.dequantise()[ids])

@@ -50,7 +50,7 @@ def _fragments(ids: Tensor, table: FragmentMatrix, out: Tensor) -> None:
         table.slices * slice_units,
         slice_units,
         BITS=table.entry.bits,
-        SLICE=0 if table.slices == 1 else table.slice_groups,
+        SLICE=0 if table.slice_groups == groups else table.slice_groups,
         BLOCKS=_BLOCKS,
         num_warps=2,
     )

@@ -120,7 +120,7 @@ def _tile_sizes(weight: FragmentMatrix, chosen: Plan) -> tuple[int, ...]:
 def _fragment_options(weight: FragmentMatrix, chosen: Plan, operand: torch.dtype) -> dict[str, Any]:
     return {
         "BITS": weight.entry.bits,
-        "SLICE": 0 if weight.slices == 1 else weight.slice_groups,
+        "SLICE": 0 if weight.slice_groups == -(-weight.shape[1] // BLOCK) else weight.slice_groups,
         "PAIRED": weight.paired,
         "UNROLL": chosen.unroll,
         "PLAIN": operand is not torch.bfloat16,
