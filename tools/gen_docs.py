@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tools import memory_pages, reports, runtime_pages, source_pages
+from tools import memory_pages, performance_page, reports, runtime_pages, source_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,6 +20,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "docs/memory.md": memory_pages.memory,
     "docs/ops.md": source_pages.ops,
     "docs/options.md": runtime_pages.options,
+    "docs/performance.md": performance_page.performance,
     "docs/reports.md": reports.reports,
 }
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ninfer.bench.machine import has_card, this_machine
-from ninfer.bench.report import Report, Row, check_comparable, compare
-from ninfer.bench.suite import BENCHMARKS, run_benchmark
+from ninfer.bench.report import Findings, Report, Row, check_comparable, compare
+from ninfer.bench.suite import BENCHMARKS, machine_of, run_benchmark
 from ninfer.bench.tuned_table import keeper
 from ninfer.lazy import lazy_exports
 
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BENCHMARKS",
+    "Findings",
     "Report",
     "Row",
     "check_comparable",
     "compare",
     "has_card",
     "keeper",
+    "machine_of",
     "run_benchmark",
     "this_machine",
     "tune_card",

@@ -11,6 +11,7 @@ from ninfer.bench.timer import Timing
 from ninfer.errors import UsageError
 
 SCHEMA: Final = 1
+_PER_SECOND: Final = {"ms": 1e3, "us": 1e6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +67,37 @@ def rate_row(
 
 
 def time_row(
-    name: str, shape: Mapping[str, int | str], timing: Timing, reference: tuple[str, float]
+    name: str,
+    shape: Mapping[str, int | str],
+    timing: Timing,
+    reference: tuple[str, float],
+    unit: str = "ms",
 ) -> Row:
-    """A row of milliseconds; the reference is given in seconds, as timings are."""
+    """A row of milliseconds or microseconds; the reference is in seconds, as timings are."""
+    scale = _PER_SECOND[unit]
     return Row(
         name=name,
         shape=shape,
-        unit="ms",
-        value=timing.median * 1e3,
-        low=timing.fastest * 1e3,
-        high=timing.slowest * 1e3,
+        unit=unit,
+        value=timing.median * scale,
+        low=timing.fastest * scale,
+        high=timing.slowest * scale,
         repeats=timing.repeats,
         reference_name=reference[0],
-        reference=reference[1] * 1e3,
+        reference=reference[1] * scale,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a benchmark gives: rows, what has to stand beside them, and parts that failed a check.
+
+    A failed part has no row.
+    """
+
+    rows: Sequence[Row]
+    note: str = ""
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +108,16 @@ class Report:
     date: str
     machine: Machine
     rows: tuple[Row, ...]
+    note: str = ""
+    failures: tuple[str, ...] = ()
 
     @classmethod
-    def now(cls, benchmark: str, machine: Machine, rows: Sequence[Row]) -> Self:
-        """A report dated with the present second, in UTC."""
+    def now(cls, benchmark: str, machine: Machine, found: Sequence[Row] | Findings) -> Self:
+        """A report dated with the present second, in UTC; plain rows are findings without notes."""
+        if not isinstance(found, Findings):
+            found = Findings(found)
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return cls(benchmark, date, machine, tuple(rows))
+        return cls(benchmark, date, machine, tuple(found.rows), found.note, found.failures)
 
     def to_json(self) -> str:
         """The JSON form, one object."""
@@ -118,6 +140,8 @@ class Report:
             date=str(values.get("date")),
             machine=_read(Machine, values.get("machine")),
             rows=tuple(_read(Row, row) for row in rows),
+            note=str(values.get("note", "")),
+            failures=tuple(map(str, values.get("failures", ()))),
         )
 
     def lines(self) -> list[str]:
@@ -129,7 +153,9 @@ class Report:
         )
         cells = [("what", "shape", "value", "unit", "share", "of"), *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return [head, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)]
+        table = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+        note = [self.note] if self.note else []
+        return [head, *note, *table, *(f"CHECK FAILED: {text}" for text in self.failures)]
 
 
 def _read(kind: type[Any], values: Any) -> Any:
@@ -145,7 +171,7 @@ def _read(kind: type[Any], values: Any) -> Any:
 
 def _cells(row: Row) -> tuple[str, ...]:
     # A time longer than its reference is worse, so it must not read like a share reached.
-    share = f"{row.share:.1f}x" if row.unit == "ms" else f"{row.share:.1%}"
+    share = f"{row.share:.1f}x" if row.unit in _PER_SECOND else f"{row.share:.1%}"
     return row.name, shape_text(row.shape), f"{row.value:.4g}", row.unit, share, row.reference_name
 
 

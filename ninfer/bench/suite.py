@@ -12,11 +12,27 @@ from ninfer.bench import (
     engine_round,
     formats,
 )
-from ninfer.bench.machine import this_machine
-from ninfer.bench.report import Report, Row
+from ninfer.bench.machine import Machine, this_machine
+from ninfer.bench.report import Findings, Report, Row
 from ninfer.errors import UsageError
+from ninfer.lazy import lazy_exports
 
-BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
+# Needs what only a machine with a card has.
+_ops = lazy_exports("ninfer.bench.ops", {"run": "ninfer.bench.ops"})
+_splits = lazy_exports("ninfer.bench.ops_splits", {"run": "ninfer.bench.ops_splits"})
+
+
+def _run_ops() -> Findings:
+    found: Findings = _ops("run")()
+    return found
+
+
+def _run_splits() -> Findings:
+    found: Findings = _splits("run")()
+    return found
+
+
+BENCHMARKS: Final[dict[str, Callable[[], list[Row] | Findings]]] = {
     "artifact": artifact.run,
     "convert": convert.run,
     "engine-batch": engine_batch.run,
@@ -24,15 +40,26 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Row]]]] = {
     "engine-prefix": engine_prefix.run,
     "engine-round": engine_round.run,
     "formats": formats.run,
+    "ops": _run_ops,
+    "ops-splits": _run_splits,
 }
+# What the others measure is the processor.
+_DEVICES: Final = {"ops": "cuda", "ops-splits": "cuda"}
+
+
+def machine_of(name: str) -> Machine:
+    """The machine that a benchmark of that name measures."""
+    return this_machine(_DEVICES.get(name, "cpu"))
 
 
 def run_benchmark(name: str) -> Report:
     """Run one benchmark; its own correctness check comes before its timing.
+
+    A part that failed its check is in the report's failures and has no row.
 
     Raises UsageError for a name outside the table, and whatever the check raises.
     """
     run = BENCHMARKS.get(name)
     if run is None:
         raise UsageError(f"unknown benchmark {name!r}; known: {', '.join(BENCHMARKS)}")
-    return Report.now(name, this_machine(), run())
+    return Report.now(name, machine_of(name), run())

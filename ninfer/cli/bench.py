@@ -20,6 +20,8 @@ NAMES = (
     "engine-prefix",
     "engine-round",
     "formats",
+    "ops",
+    "ops-splits",
     "tune",
 )
 
@@ -51,16 +53,16 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; nothing is written when its check fails."""
+    """Run the benchmark; exit status 1 when a part of it failed its check and has no figure."""
     namespace = parse(build_parser(), argv)
 
-    from ninfer.bench import Report, check_comparable, compare, run_benchmark, this_machine
+    from ninfer.bench import Report, check_comparable, compare, machine_of, run_benchmark
 
     # A measurement takes minutes; what would make it useless is found before.
     before = None
     if namespace.against is not None:
         before = Report.from_json(read_text("--against", namespace.against))
-        check_comparable(before, namespace.name, this_machine())
+        check_comparable(before, namespace.name, machine_of(namespace.name))
     if namespace.json is not None and not os.access(namespace.json.parent, os.W_OK):
         raise UsageError(f"--json {namespace.json}: the folder cannot be written to")
     if namespace.table is not None and namespace.name != "tune":
@@ -75,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         except OSError as error:
             raise UsageError(f"--json {namespace.json}: {error.strerror}") from error
         print(f"report: {namespace.json}", file=sys.stderr)
-    return 0
+    return 1 if report.failures else 0
 
 
 def _tune(table: Path | None) -> "Report":

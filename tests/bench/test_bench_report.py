@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ninfer.bench import Report, Row, compare, run_benchmark
+from ninfer.bench import Findings, Report, Row, compare, run_benchmark
 from ninfer.bench.machine import Machine, revision, this_machine
 from ninfer.bench.report import rate_row, time_row
 from ninfer.bench.timer import Timing, measure
 from ninfer.errors import UsageError
+from tools.performance_page import performance
 
 MACHINE = Machine(
     device="Some CPU",
@@ -116,3 +117,36 @@ def test_kept_results_are_reports_of_a_clean_revision():
         kept = Report.from_json(file.read_text(encoding="utf-8"))
         assert kept.rows and file.stem.startswith(kept.benchmark)
         assert not kept.machine.revision.endswith("-dirty"), file.name
+
+
+def test_microseconds_and_their_share():
+    row = time_row("product", {"T": 8}, TIMING, ("T=1", 0.4), unit="us")
+    assert (row.value, row.reference, row.unit) == (500_000.0, 400_000.0, "us")
+    assert "1.2x" in report(row).lines()[-1]
+
+
+def test_a_failed_part_is_named_and_has_no_figure():
+    row = rate_row("copy", {"rows": 4}, "TB/s", 10.0, TIMING, ("roof", 80.0))
+    found = Findings([row], "random weights, no text", ("Q4 is wrong; not timed",))
+    made = Report.now("ops", MACHINE, found)
+    assert Report.from_json(made.to_json()) == made
+    lines = made.lines()
+    assert lines[1] == "random weights, no text"
+    assert lines[-1] == "CHECK FAILED: Q4 is wrong; not timed"
+    plain = json.loads(report(row).to_json())
+    del plain["note"], plain["failures"]
+    assert Report.from_json(json.dumps(plain)) == report(row)
+
+
+def test_the_page_of_rates_shows_note_values_and_failures(tmp_path: Path):
+    assert performance(tmp_path) is None
+    row = rate_row("linear Q4", {"T": 1}, "TB/s", 2.0, TIMING, ("memory read", 5.0))
+    found = Findings([row], "random weights, no text", ("Q5 is wrong; not timed",))
+    folder = tmp_path / "bench" / "results"
+    folder.mkdir(parents=True)
+    (folder / "ops.json").write_text(Report.now("ops", MACHINE, found).to_json())
+    text = performance(tmp_path)
+    assert text is not None
+    assert "random weights, no text." in text
+    assert "| linear Q4 | T=1 | 4 TB/s | 2..8 | 80% of memory read |" in text
+    assert "check failed, no figure: Q5 is wrong; not timed" in text

@@ -1,0 +1,124 @@
+"""Kernels on this card: each is checked, then timed beside the memory rate of the same minute.
+
+Weights are random numbers and no text is computed: these are rates of kernels, not of a model.
+"""
+
+from typing import Final
+
+import torch
+
+from ninfer.bench import linear_case, linear_chain
+from ninfer.bench.linear_case import PORTABLE, Product
+from ninfer.bench.replay import replayed
+from ninfer.bench.report import Findings, Row, rate_row, time_row
+from ninfer.bench.timer import Timing
+from ninfer.errors import FormatError, UnsupportedError
+from ninfer.ops.linear.compiler import compiler_version
+from ninfer.ops.linear.launcher import driver_version
+from ninfer.ops.linear.roof import read_all
+
+TERABYTE: Final = 1e12
+_ROOF_BYTES: Final = 1 << 31
+
+# Format, rows, columns, token counts.
+CASES: Final = (
+    ("Q4", 34816, 5120, (1, 8, 16, 64)),
+    ("Q5", 34816, 5120, (1, 8, 16)),
+    ("Q5", 5120, 17408, (1, 8, 16)),
+    ("Q5", 5120, 6144, (1, 8, 16)),
+    ("Q6", 248320, 5120, (1, 8)),
+    ("W8", 12288, 2048, (1, 8, 16)),
+    ("W8", 34816, 5120, (1, 8, 16, 64)),
+)
+# The portable tier on the shapes where the two are compared.
+PORTABLE_CASES: Final = (("Q4", 34816, 5120, (1, 8, 16, 64)), ("Q5", 5120, 17408, (1, 8)))
+CHAIN_TOKENS: Final = (1, 8)
+
+
+def run() -> Findings:
+    """Roofs, products and the chain of one layer, on the current card.
+
+    A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
+    without a card.
+    """
+    if not torch.cuda.is_available():
+        raise UnsupportedError("bench ops: torch sees no NVIDIA GPU")
+    device = torch.device("cuda", torch.cuda.current_device())
+    rows = roofs(device)
+    read = rows[0].value
+    failures: list[str] = []
+    cases = [*((*case, "CUDA") for case in CASES), *((*case, PORTABLE) for case in PORTABLE_CASES)]
+    for form, height, width, tokens, tier in cases:
+        try:
+            case = linear_case.product(form, height, width, device, tier=tier)
+            rows += product_rows(case, tokens, read)
+        except (FormatError, UnsupportedError) as error:
+            failures.append(str(error))
+    try:
+        rows += chain_rows(device, read)
+    except (FormatError, UnsupportedError) as error:
+        failures.append(str(error))
+    note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
+    return Findings(rows, note, tuple(failures))
+
+
+def roofs(device: torch.device) -> list[Row]:
+    """Rates of a kernel that only reads and of a copy (bytes read and written), 2 GiB each."""
+    source = torch.zeros(_ROOF_BYTES, dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    sink = torch.zeros(1, dtype=torch.int32, device=device)
+    read = replayed([lambda: read_all(source, sink)])
+    copied = replayed([lambda: target.copy_(source)])
+    size = {"bytes": _ROOF_BYTES}
+    roof = ("memory read", _ROOF_BYTES / TERABYTE / read.median)
+    return [
+        rate_row("memory read", size, "TB/s", _ROOF_BYTES / TERABYTE, read, roof),
+        rate_row("memory copy", size, "TB/s", 2 * _ROOF_BYTES / TERABYTE, copied, roof),
+    ]
+
+
+def product_rows(case: Product, tokens: tuple[int, ...], read: float) -> list[Row]:
+    """Check a product, then its rate beside the read roof and its time beside that of one token.
+
+    Raises FormatError when the check fails.
+    """
+    linear_case.check(case, tokens)
+    timings = {count: replayed(case.calls(count)) for count in tokens}
+    rows = []
+    for count, timing in timings.items():
+        name = f"linear {case.form} {case.tier}"
+        rows += _rows(name, case, count, timing, timings[tokens[0]], read)
+    return rows
+
+
+def _rows(
+    name: str, case: Product, count: int, timing: Timing, first: Timing, read: float
+) -> list[Row]:
+    height, width = case.matrix.shape
+    shape: dict[str, int | str] = {"N": height, "K": width, "T": count}
+    size = case.bytes / TERABYTE
+    share = {"MB": round(case.bytes / 1e6), "GFLOP": round(case.operations(count) / 1e9)}
+    if case.split is not None:
+        shape["split"] = f"{case.split.warps}x{case.split.groups}x{case.split.slices}"
+    return [
+        rate_row(name, {**shape, **share}, "TB/s", size, timing, ("memory read", read)),
+        time_row(name, shape, timing, ("T=1", first.median), unit="us"),
+    ]
+
+
+def chain_rows(device: torch.device, read: float) -> list[Row]:
+    """The chain of one layer, checked, with dependent launches and without."""
+    rows = []
+    chain = linear_chain.layer(device)
+    for count in CHAIN_TOKENS:
+        linear_chain.check(chain, count)
+        plain = replayed(chain.calls(count, dependent=False), per=chain.copies)
+        early = replayed(chain.calls(count, dependent=True), per=chain.copies)
+        shape = {"T": count, "MB": round(chain.bytes / 1e6)}
+        size = chain.bytes / TERABYTE
+        name = "layer of linears CUDA"
+        rows += [
+            rate_row(name, shape, "TB/s", size, early, ("memory read", read)),
+            time_row(name, shape, early, ("serial launches", plain.median), unit="us"),
+        ]
+    return rows

@@ -1,0 +1,206 @@
+// Instructions that CUDA C++ has no words for: tensor-core product, copies to shared memory,
+// barriers, clusters. No header of the toolkit is needed, so NVRTC runs without any.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define INLINE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+
+// Hopper and later: bulk copies, clusters, programmatic dependent launch.
+#if __CUDA_ARCH__ >= 900
+#define HOPPER 1
+#else
+#define HOPPER 0
+#endif
+
+INLINE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+INLINE u32 rotr(u32 word, int count) { return __funnelshift_r(word, word, count); }
+
+// (word & mask) | bits in one instruction
+INLINE u32 pick(u32 word, u32 mask, u32 bits) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(word), "r"(mask), "r"(bits));
+  return r;
+}
+// a * b + c of two bfloat16
+INLINE u32 fma2(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+INLINE float half_low(u32 pair) {
+  float r;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(r) : "r"(pair));
+  return r;
+}
+INLINE float half_high(u32 pair) {
+  float r;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(r) : "r"(pair));
+  return r;
+}
+INLINE float from_bf16(u16 word) { return __uint_as_float((u32)word << 16); }
+INLINE u16 to_bf16(float value) {
+  u16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(value));
+  return r;
+}
+
+// d[16 x 8] = a[16 x 16] b[16 x 8] + c, bfloat16 operands, float32 sums
+INLINE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, float c0, float c1, float c2,
+                float c3) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c0), "f"(c1), "f"(c2),
+        "f"(c3));
+}
+
+// Volatile, so that reads stay behind the barrier that announces the data.
+INLINE uint4 shared_u4(u32 a) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(a));
+  return v;
+}
+INLINE uint2 shared_u2(u32 a) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(a));
+  return v;
+}
+INLINE u32 shared_u1(u32 a) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
+  return v;
+}
+INLINE float4 shared_f4(u32 a) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(a));
+  return v;
+}
+INLINE void shared_put(u32 a, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(a), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w)
+               : "memory");
+}
+INLINE void shared_put(u32 a, u32 v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+// Activations are read after the wait for the kernel before, so not through the read-only path.
+INLINE uint4 global_u4(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+// Past L1: other blocks wrote it.
+INLINE float4 global_f4(const void* p) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+INLINE void global_put(void* p, float4 v) {
+  asm volatile("st.global.cg.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w)
+               : "memory");
+}
+// Count an arrival; what was written before is seen by whoever counts later.
+INLINE u32 arrive_global(u32* counter) {
+  u32 before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
+// Copy 16 bytes to shared memory, or write zeros there.
+INLINE void copy16(u32 to, const void* from, bool present = true) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(present ? 16 : 0)
+               : "memory");
+}
+INLINE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> INLINE void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// One-time meeting of THREADS threads: some only report, the others wait for them.
+template <int THREADS> INLINE void rendezvous_arrive() {
+  asm volatile("bar.arrive 1, %0;" ::"n"(THREADS) : "memory");
+}
+template <int THREADS> INLINE void rendezvous_wait() {
+  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+INLINE void barrier_init(u32 a, int count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(a), "r"(count) : "memory");
+}
+INLINE void barrier_arrive(u32 a) {
+  asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(a) : "memory");
+}
+INLINE void barrier_wait(u32 a, u32 phase) {
+#if HOPPER
+  asm volatile(
+      "{ .reg .pred p;\n AGAIN: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
+      " @!p bra AGAIN;\n }" ::"r"(a), "r"(phase)
+      : "memory");
+#else
+  asm volatile(
+      "{ .reg .pred p;\n AGAIN: mbarrier.test_wait.parity.shared.b64 p, [%0], %1;\n"
+      " @!p bra AGAIN;\n }" ::"r"(a), "r"(phase)
+      : "memory");
+#endif
+}
+
+#if HOPPER
+INLINE u64 read_once_policy() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// One copy of `bytes`, which `barrier` expects and completes.
+INLINE void copy_bulk(u32 to, const void* from, int bytes, u32 barrier, u64 policy) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+INLINE void barriers_visible() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+INLINE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory");
+}
+// What the block of rank `rank` holds at our shared address `a`.
+INLINE float4 cluster_f4(u32 a, u32 rank) {
+  float4 v;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %4, %5;\n"
+      " ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [r]; }"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(a), "r"(rank)
+      : "memory");
+  return v;
+}
+// Programmatic dependent launch; both are nothing in an ordinary launch.
+INLINE void start_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+INLINE void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+INLINE void start_next_kernel() {}
+INLINE void wait_for_kernel_before() {}
+#endif
+
+INLINE float4 plus(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}

@@ -1,0 +1,38 @@
+"""The launch list of the CUDA products: what a kit for an architecture has to hold, compiled."""
+
+from pathlib import Path
+from typing import Final
+
+from ninfer.formats import numeric_format
+from ninfer.ops.linear.compiler import Program, binary
+from ninfer.ops.linear.fast_plan import FEW, WIDE, stream_plan, wide_plan
+from ninfer.ops.linear.fragment_order import FORMATS
+
+# Columns of the matrices in fragment order of all registered models, drafters included.
+WIDTHS: Final = (512, 2048, 4096, 5120, 6144, 10240, 17408)
+
+
+def programs(architecture: int) -> list[Program]:
+    """All programs that the registered models' weights can ask for, each once."""
+    found = {Program.of("read.cu", architecture, {}): None}
+    for form in FORMATS:
+        bits = numeric_format(form).bits
+        for columns in WIDTHS:
+            for tokens in (8, FEW):
+                plan = stream_plan(architecture, bits, columns, tokens)
+                found[Program.of("stream.cu", architecture, plan.defines)] = None
+        for tokens in (32, WIDE):
+            wide = wide_plan(architecture, bits, tokens)
+            found[Program.of("wide.cu", architecture, wide.defines)] = None
+    return list(found)
+
+
+def compile_kit(architecture: int, folder: Path) -> int:
+    """Compile into the folder what it lacks; gives how many that were.
+
+    Raises UnsupportedError, naming source and architecture, for one that does not compile.
+    """
+    missing = [p for p in programs(architecture) if not (folder / p.name).exists()]
+    for program in missing:
+        binary(program, folder)
+    return len(missing)

@@ -1,0 +1,153 @@
+"""The kernel benchmark times only what its check passed; kernels are played by the reference."""
+
+import pytest
+import torch
+
+from ninfer.bench import linear_case, linear_chain, ops, ops_splits
+from ninfer.bench.linear_case import Product, random_matrix, reference
+from ninfer.bench.timer import Timing
+from ninfer.errors import FormatError, UnsupportedError
+from ninfer.ops.linear import fast
+from ninfer.ops.linear.fast_plan import fitted, shared_limit
+from ninfer.ops.linear.fragment_order import from_fragments, to_fragments
+
+CPU = torch.device("cpu")
+TIMING = Timing(median=2e-5, fastest=1e-5, slowest=4e-5, repeats=3)
+
+
+def right(call: fast.Call, *, wide: bool, plan: object = None) -> None:
+    """What a right kernel writes."""
+    found = reference(from_fragments(call.weight), call.x)
+    if call.residual is not None:
+        found = found + call.residual.double()
+    if call.gated:
+        gate, up = found.chunk(2, -1)
+        found = torch.nn.functional.silu(gate) * up
+    call.y.copy_(found)
+
+
+def unwritten(call: fast.Call, *, wide: bool, plan: object = None) -> None:
+    right(call, wide=wide)
+    call.y[-1, -1] = float("nan")
+
+
+def off(call: fast.Call, *, wide: bool, plan: object = None) -> None:
+    right(call, wide=wide)
+    call.y.mul_(1.02)
+
+
+def fickle(call: fast.Call, *, wide: bool, plan: object = None) -> None:
+    """Right, but a last bit differs with the number of tokens."""
+    right(call, wide=wide)
+    if call.y.shape[0] == 1:
+        call.y.view(torch.int16)[0, 0] += 1
+
+
+def early(call: fast.Call, *, wide: bool, plan: object = None) -> None:
+    """Right, but not when launched early."""
+    right(call, wide=wide)
+    if call.dependent:
+        call.y.view(torch.int16)[0, 0] += 1
+
+
+@pytest.fixture
+def case() -> Product:
+    matrix = random_matrix("Q5", 64, 256, CPU)
+    return Product(
+        "Q5", matrix, (to_fragments(matrix, 4),) * 2, torch.randn(64, 256).bfloat16(), None
+    )
+
+
+@pytest.mark.parametrize("form", ["Q4", "Q5", "Q6", "W8"])
+def test_random_weights_are_legal(form):
+    random_matrix(form, 32, 256, CPU).validate("w")
+
+
+def test_rows_of_a_checked_product(case, monkeypatch):
+    monkeypatch.setattr(fast, "launch", right)
+    monkeypatch.setattr(ops, "replayed", lambda calls, per=None: TIMING)
+    rows = ops.product_rows(case, (1, 8, 64), 4.0)
+    assert [(row.unit, row.shape["T"]) for row in rows] == [
+        (unit, count) for count in (1, 8, 64) for unit in ("TB/s", "us")
+    ]
+    assert rows[0].value == pytest.approx(case.bytes / 2e-5 / 1e12)
+    assert rows[0].reference_name == "memory read"
+    assert rows[3].share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("launch", "why"),
+    [(unwritten, "not finite"), (off, "error norm"), (fickle, "rows differ")],
+)
+def test_a_wrong_product_is_never_timed(case, monkeypatch, launch, why):
+    monkeypatch.setattr(fast, "launch", launch)
+    monkeypatch.setattr(ops, "replayed", lambda *_: pytest.fail("timed"))
+    with pytest.raises(FormatError, match=f"{why}.*not timed"):
+        ops.product_rows(case, (1, 8, 64), 4.0)
+    assert case.calls(1)
+
+
+def small_chain(monkeypatch: pytest.MonkeyPatch) -> linear_chain.Chain:
+    parts = [
+        ("query_key", "Q4", 64, 256, False),
+        ("value_z", "Q5", 512, 256, False),
+        ("output", "Q5", 256, 384, False),
+        ("gate_up", "Q4", 512, 256, True),
+        ("down", "Q5", 256, 256, False),
+    ]
+    matrices = {name: random_matrix(form, n, k, CPU) for name, form, n, k, _ in parts}
+    weights = {name: to_fragments(matrices[name], 4, paired=paired) for name, *_, paired in parts}
+    return linear_chain.Chain(matrices, (weights, weights), torch.randn(16, 256).bfloat16())
+
+
+@pytest.mark.parametrize("launch", [unwritten, off, early])
+def test_a_wrong_chain_is_refused(monkeypatch, launch):
+    chain = small_chain(monkeypatch)
+    monkeypatch.setattr(fast, "launch", right)
+    linear_chain.check(chain, 8)
+    assert len(chain.calls(8, dependent=True)) == 2 * 5
+    monkeypatch.setattr(fast, "launch", launch)
+    with pytest.raises(FormatError, match=r"layer, .* of 8 tokens: .*not timed"):
+        linear_chain.check(chain, 8)
+
+
+def test_failures_are_reported_beside_what_passed(case, monkeypatch):
+    def made(form, rows, columns, device, tier):
+        if form == "Q5":
+            raise FormatError("Q5: wrong; not timed")
+        return case
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(
+        ops, "roofs", lambda device: [ops.rate_row("read", {}, "TB/s", 1, TIMING, ("", 1.0))]
+    )
+    monkeypatch.setattr(ops, "driver_version", lambda: "13.0")
+    monkeypatch.setattr(ops, "replayed", lambda calls, per=None: TIMING)
+    monkeypatch.setattr(ops, "chain_rows", lambda device, read: [])
+    monkeypatch.setattr(linear_case, "product", made)
+    monkeypatch.setattr(fast, "launch", right)
+    found = ops.run()
+    assert found.failures == ("Q5: wrong; not timed",) * 4
+    assert "random weights, no text" in found.note
+    assert {row.name for row in found.rows[1:]} == {"linear Q5 CUDA"}
+    assert len(found.rows) == 1 + 2 * (4 + 2 + 3 + 4 + 4)
+
+
+def test_without_a_card_it_says_so(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for run in (ops.run, ops_splits.run):
+        with pytest.raises(UnsupportedError, match="no NVIDIA GPU"):
+            run()
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "split"),
+    [(form, columns, split) for form, _, columns, splits in ops_splits.CASES for split in splits],
+)
+def test_offered_splits_cover_their_columns_and_fit(form, columns, split):
+    assert split.slices * split.slice_groups == columns // 64
+    for tiles in (1, 2):
+        plan = fitted(90, int(form[1]), split, tiles)
+        assert plan.shared_bytes <= shared_limit(90)
+        assert plan.threads <= 1024
