@@ -274,7 +274,14 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
     command = [sys.executable, "-m", "ninfer", "evals", "run", str(micro_artifacts["dense"])]
     command += ["--suite", str(folder), "--device", "cpu", "-o", str(path), "--concurrency", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # A test run in the background may have inherited an ignored signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         deadline = time.monotonic() + 120
         while not path.exists() or len(path.read_bytes().splitlines()) < 4:
             assert process.poll() is None and time.monotonic() < deadline

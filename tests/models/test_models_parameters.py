@@ -246,6 +246,7 @@ def test_opening_a_v3_directory_of_the_35b(tmp_path: Path) -> None:
 
 
 def _seconds_to_open(path: Path) -> float:
-    start = time.perf_counter()
+    # Of this process, not of the clock: other work on the machine must not count.
+    start = time.process_time()
     open_artifact(path).close()
-    return time.perf_counter() - start
+    return time.process_time() - start
