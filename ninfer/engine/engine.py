@@ -48,11 +48,16 @@ def _no_progress(name: str, done: int, total: int) -> None:
     """The default for callers that show no progress."""
 
 
-def _choose_forms(device: torch.device) -> str:
-    """Choose the form of every op for a device; gives the choice in words, for the log."""
-    if device.type != "cuda":
+def _choose_forms(device: torch.device, backend: str) -> str:
+    """Choose the form of every op for a device; gives the choice in words, for the log.
+
+    Raises UsageError for kernels on a device that has none.
+    """
+    if backend != TRITON:
         set_backend(REFERENCE)
         return REFERENCE
+    if device.type != "cuda":
+        raise UsageError(f"--backend {backend}: kernels need a CUDA device, not {device}")
     major, minor = torch.cuda.get_device_capability(device)
     choice = set_backend(TRITON, 10 * major + minor)
     return f"{TRITON} for sm_{major}{minor} ({forms_in_words(choice)})"
@@ -82,7 +87,7 @@ class Engine:
         def residency(sizes: ModelSizes) -> Residency:
             chosen.append(resolve(options, sizes))
             # Before weights are read, which are re-tiled for the kernels.
-            backend.append(_choose_forms(chosen[0].residency.device))
+            backend.append(_choose_forms(chosen[0].residency.device, options.backend))
             return chosen[0].residency
 
         model = load_model(options, residency, progress)

@@ -52,6 +52,12 @@ class EngineOptions:
         "number format of the recurrent states; bf16 halves them and moves the logits",
         choices=tuple(STATE_BYTES),
     )
+    backend: str = option(
+        "auto",
+        "forms of the ops: plain PyTorch, or kernels where this version has them; auto: PyTorch, "
+        "until the kernels have passed their checks on a card",
+        choices=("auto", "reference", "triton"),
+    )
     weights: str = option(
         "auto",
         "weights in memory: as stored, decoded once, or auto: decoded if memory allows",

@@ -1,12 +1,14 @@
 """The engine over re-tiled weights and interpreted kernels: how weights are bound, and same ids."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
 from ninfer.engine import engine as engine_module
+from ninfer.errors import UsageError
 from ninfer.ops import dispatch
 from ninfer.ops.linear.fragment_order import FragmentMatrix
 from ninfer.request import ContentPart, Conversation, GenerationResult, Message, TemplateOptions
@@ -16,7 +18,7 @@ from ninfer.request import ContentPart, Conversation, GenerationResult, Message,
 def portable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Makes engines that load afterwards take what a card of sm_90 would."""
 
-    def choose(device: object) -> str:
+    def choose(device: object, backend: str) -> str:
         dispatch.set_backend("triton", 90)
         return "triton"
 
@@ -63,3 +65,8 @@ def test_interpreted_kernels_write_the_reference_ids(
     assert got.token_ids == want.token_ids
     record_property("count", len(got.token_ids))
     record_property("unit", "ids of an engine over interpreted kernels equal to the reference's")
+
+
+def test_kernels_are_refused_on_the_cpu(micro_artifacts: dict[str, Path]) -> None:
+    with pytest.raises(UsageError, match="--backend triton: kernels need a CUDA device, not cpu"):
+        Engine.load(replace(options(micro_artifacts["dense"]), backend="triton"))
