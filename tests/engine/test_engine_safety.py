@@ -79,6 +79,9 @@ def stalling(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     yield served, gate
     gate.open()
     asyncio.run(served.close())
+    # A close that did not wait for the stalled step leaves the thread to finish it.
+    served._thread.join(30)
+    assert not served._thread.is_alive()
 
 
 async def settled(engine: Engine, served: AsyncEngine) -> None:
