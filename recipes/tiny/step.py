@@ -1,6 +1,6 @@
 """Forward and backward passes over batches of one shape: as they come, or as one CUDA graph."""
 
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -12,6 +12,8 @@ from recipes.tiny.losses import Losses, losses
 from recipes.tiny.model import DemoModel
 
 _WARM_UP: Final = 3
+# Members of a batch, beside its documents, that the captured part reads.
+_READ: Final = ("ids", "weights", "targets", "positions")
 
 
 class Pass:
@@ -83,9 +85,10 @@ def _grad(parameter: Tensor) -> Tensor:
 
 def _tensors(batch: Batch) -> list[Tensor]:
     """Those that the captured part reads."""
-    names = ("ids", "weights", "targets", "positions")
-    return [getattr(batch, n) for n in names] + [
-        getattr(batch.documents, f.name) for f in fields(Documents)
+    return [
+        *(getattr(batch, name) for name in _READ),
+        batch.documents.offsets,
+        batch.documents.starts,
     ]
 
 
@@ -94,13 +97,7 @@ def _copy(source: Batch, target: Batch) -> None:
 
 
 def _clone(batch: Batch) -> Batch:
-    documents = Documents(batch.documents.offsets.clone(), batch.documents.starts.clone())
-    return Batch(
-        ids=batch.ids.clone(),
-        weights=batch.weights.clone(),
-        targets=batch.targets.clone(),
-        positions=batch.positions.clone(),
-        documents=documents,
-        owners=batch.owners,
-        tasks=batch.tasks,
-    )
+    """A batch with tensors of its own wherever the captured part reads."""
+    *own, offsets, starts = (tensor.clone() for tensor in _tensors(batch))
+    named: dict[str, Any] = dict(zip(_READ, own, strict=True))
+    return replace(batch, **named, documents=Documents(offsets, starts), slices=None)
