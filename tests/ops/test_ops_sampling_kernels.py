@@ -24,7 +24,9 @@ CHI_SQUARE = {2: 13.82, 4: 18.47, 9: 27.88}
 
 
 @pytest.fixture(autouse=True)
-def portable() -> Iterator[None]:
+def portable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Programs without work cost the interpreter time; how many rank decides nothing.
+    monkeypatch.setattr(five_launches, "_RANKERS", (1, 1, 1))
     with dispatch.using("portable", only=PORTABLE.ops):
         yield
 
@@ -78,7 +80,7 @@ CUTS = [
 
 def check_cut(cuts: dict[str, Any], want: list[int]) -> None:
     """In the order of u every kept id is drawn over its share of [0, 1), and no other id is."""
-    count = 41
+    count = 13
     u = torch.arange(count, dtype=torch.float64) / count
     got = ops.sample(
         torch.tensor([LOGITS]).repeat(count, 1), limit=5, u=u, **settings(count, **cuts)
@@ -126,12 +128,15 @@ def mixed(rows: int, spread: float) -> tuple[Tensor, dict[str, Tensor]]:
     return torch.randn(rows, 4097) * spread, own
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize(
+    ("spread", "dtype"),
+    [("flat", torch.float32), ("usual", torch.bfloat16), ("steep", torch.float16)],
+)
 def test_draws_equal_the_reference(spread: str, dtype: torch.dtype, monkeypatch):
     """Bins of more logits than have room are among them: half of the flat rows' are."""
     monkeypatch.setattr(five_launches, "ROOM", 200)
-    logits, own = mixed(12, SPREADS[spread])
+    monkeypatch.setattr(five_launches, "_RANKERS", (3, 3, 3))
+    logits, own = mixed(8, SPREADS[spread])
     logits = logits.to(dtype)
     got = ops.sample(logits, limit=4096, **own)
     assert torch.equal(got, reference(logits, limit=4096, **own))
@@ -140,7 +145,7 @@ def test_draws_equal_the_reference(spread: str, dtype: torch.dtype, monkeypatch)
 @pytest.mark.parametrize("room", [1, 16384])
 def test_ties_and_masked_logits(room: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(five_launches, "ROOM", room)
-    logits, own = mixed(12, 2.0)
+    logits, own = mixed(8, 2.0)
     logits = logits[:, :900].round()
     logits[:, ::3] = -torch.inf
     logits[3] = 1.0
@@ -173,7 +178,7 @@ def test_draws_follow_the_distribution(cuts: dict[str, Any], count: int):
     logits = torch.linspace(-1, 1, 10)[torch.randperm(10)]
     ids = logits.argsort(descending=True)[:count]
     powers = (logits[ids].double() / cuts["temperature"]).exp()
-    draws = 400
+    draws = 100
     own = DrawSettings(
         **settings(draws, **cuts),
         seeds=torch.full((draws,), 42),
@@ -230,10 +235,10 @@ def cut_rows(view: Any, part: slice) -> Any:
 @pytest.mark.parametrize("room", [1, 16384])
 def test_a_row_is_the_same_in_any_company(room: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(five_launches, "ROOM", room)
-    logits, own = mixed(9, 2.0)
-    draws, changes = draw_settings(own), rules(9, 4097)
+    logits, own = mixed(5, 2.0)
+    draws, changes = draw_settings(own), rules(5, 4097)
     together = ops.next_tokens(logits, draws, limit=4090, **changes)
-    for part in (slice(0, 1), slice(4, 5), slice(2, 9)):
+    for part in (slice(0, 1), slice(4, 5), slice(1, 4)):
         some = {name: cut_rows(view, part) for name, view in changes.items()}
         got = ops.next_tokens(logits[part].clone(), cut_rows(draws, part), limit=4090, **some)
         assert torch.equal(got, together[part])
@@ -264,7 +269,7 @@ def test_drafts_before_a_row_count_as_generated():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_rows_that_cannot_be_used_give_no_token(temperature: float):
-    logits = torch.zeros(6, 2100)
+    logits = torch.randn(6, 2100)
     logits[0, 3], logits[1, 2050], logits[2] = torch.nan, torch.inf, -torch.inf
     logits[3, :2060], logits[4, 2090] = -torch.inf, torch.nan
     own = settings(6, temperature=temperature) | {"u": torch.full((6,), 0.9)}
@@ -290,7 +295,7 @@ def test_numbers_of_the_kernel_are_the_reference_bit_for_bit(purpose: ops.Purpos
     assert got.tolist() == want
 
 
-@pytest.mark.parametrize("count", [1, 3, 20, 300])
+@pytest.mark.parametrize("count", [1, 20, 50])
 def test_best_of_a_row_with_ties_over_many_blocks(count: int):
     logits = (torch.randn(2, 7000)).round()
     logits[1] = 2.0
@@ -331,5 +336,5 @@ def test_what_has_no_kernel_is_refused_by_name():
     with pytest.raises(UnsupportedError, match=r"edge_scores: .*float64"):
         ids = torch.zeros(1, 2, dtype=torch.int64)
         ops.edge_scores(torch.zeros(1, 2).double(), ids, ids[:, 0], *[torch.zeros(1, 2)] * 3)
-    with pytest.raises(UnsupportedError, match="tempered_softmax: .*5000 scores"):
+    with pytest.raises(UnsupportedError, match=r"tempered_softmax: .*5000 scores"):
         ops.tempered_softmax(torch.zeros(1, 5000), torch.ones(1))

@@ -22,6 +22,9 @@ _MOST_IDS: Final = 1 << 18
 # Programs that rank: of a row at least and at most, and of all rows together.
 _RANKERS: Final = (8, 64, 256)
 _RANKED: Final[dict[str, Any]] = {"OWN": 64, "OTHERS": 64, "num_warps": 4}
+# No sum and product in one rounding: rules must tie logits as the reference does, and the five
+# launches agree on every bin and weight.
+EXACT: Final[dict[str, Any]] = {"enable_fp_fusion": False}
 _CHUNK: Final = 1024
 
 
@@ -147,6 +150,7 @@ def _prepared(
         BLOCK=BLOCK,
         IS_SEEDED=settings.seeds is not None,
         **rules.switches,
+        **EXACT,
         num_warps=8,
     )
     return x
@@ -156,7 +160,7 @@ def _decided(x: Tensor, limit: int, memory: _Memory, out: Tensor) -> None:
     """The other four."""
     m = memory
     grid = (m.blocks, m.rows)
-    sizes: dict[str, Any] = {"BLOCKS": triton.next_power_of_2(m.blocks)}
+    sizes: dict[str, Any] = {"BLOCKS": triton.next_power_of_2(m.blocks), **EXACT}
     of_row = (x, x.stride(0), limit, m.tops)
     values: tuple[Any, ...] = (*of_row, m.settings, *m.bins, *m.before, m.ranges, m.found)
     launch(narrow.count_bins, grid, *values, BLOCK=BLOCK, **sizes, num_warps=8)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ninfer.errors import UnsupportedError
 from ninfer.ops.launch import launch
-from ninfer.ops.sampling.five_launches import BLOCK, Rules, Settings, drawn
+from ninfer.ops.sampling.five_launches import BLOCK, EXACT, Rules, Settings, drawn
 from ninfer.ops.sampling.kernels import best as best_kernels
 from ninfer.ops.sampling.kernels import rows as row_kernels
 from ninfer.ops.tensors import (
@@ -49,6 +49,7 @@ def penalise(
             *(out, out.shape[1]),
             HAS_REPETITION=repetition is not None,
             BLOCK=BLOCK,
+            **EXACT,
         )
     return out
 

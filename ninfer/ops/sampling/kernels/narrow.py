@@ -104,8 +104,9 @@ def count_bins(
     # As many logits as blocks are not below `least`, so the best `keep` are among those.
     least = tl.where((keep > 0) & (keep <= tl.num_programs(0)), least, float("-inf"))
     # Nothing compares with NaN: a row that cannot be used has no candidates.
-    least = tl.where(best < float("inf"), least, float("nan"))
-    best = tl.where(best < float("inf"), best, 0.0)
+    is_usable = (best < float("inf")) & (best > float("-inf"))
+    least = tl.where(is_usable, least, float("nan"))
+    best = tl.where(is_usable, best, 0.0)
     ids = block * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + row * stride + ids, mask=ids < limit, other=float("-inf")).to(tl.float32)
     live = (value >= least) & (value > float("-inf"))
