@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.models.config import Dflash2Config, ModelConfig
+from ninfer.models.qwen3_6.sizes import DENSE_38_27B, DFLASH2_27B
 from ninfer.ops.tensors import (
     AllowedTokens,
     Candidates,
@@ -37,8 +38,10 @@ def round_calls(config: ModelConfig) -> Iterator[Callable[[], object]]:
         )
     yield partial(ops.accept_drafts, _ints(_ROWS), _ints(_ROWS), _ints(_ROWS + 1))
     yield partial(ops.indexed_argmax, logits, _ints(text.addressable))
-    if config.dflash2:
-        yield from _selector(config, config.dflash2, logits)
+    # Files of Qwen3.8 are made with the drafter and without.
+    is_either = config.generation == DENSE_38_27B.generation
+    if drafter := config.dflash2 or (DFLASH2_27B if is_either else None):
+        yield from _selector(config, drafter, logits)
 
 
 def _sampling(logits: Tensor, limit: int) -> Iterator[Callable[[], object]]:
