@@ -40,7 +40,6 @@ def claude_code(server: ServedModel, *, default: bool) -> Iterator[Edit]:
         values[f"ANTHROPIC_DEFAULT_{size}_MODEL"] = server.model
     if server.context is not None:
         values["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(server.context)
-        values["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(server.context)
         values["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(server.output)
     for name, value in values.items():
         yield Edit(("env", name), value)
