@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     if address:
         _refuse_engine(engine, namespace.partner)
         key = os.environ.get(options.key_env)
-        with ChatServer(root_of(namespace.partner), key) as server:
+        with ChatServer(root_of(namespace.partner), key, options.key_env) as server:
             return _talk(_ServerPartner(server, options), options)
     if options.model is not None:
         raise UsageError(f"--model {options.model}: is for a server; an artifact holds one model")

@@ -70,6 +70,8 @@ def _ask(root: str, options: ConnectOptions) -> ServedModel:
     try:
         cards, needs_key = _models(root, options.key_env)
     except ServerError as error:
+        if error.status in (401, 403):
+            raise
         if options.model is None:
             raise ServerError(f"{error}; or give --model NAME and --context N") from None
         _say(f"{error}; going by --model and --context")
@@ -88,13 +90,13 @@ def _ask(root: str, options: ConnectOptions) -> ServedModel:
 def _models(root: str, key_env: str) -> tuple[list[ModelCard], bool]:
     """The models, and whether the server wants a key. Asked without one first, to find out."""
     try:
-        with ChatServer(root) as server:
+        with ChatServer(root, None, key_env) as server:
             return server.models(), False
     except ServerError as error:
         key = os.environ.get(key_env)
         if error.status not in (401, 403) or not key:
             raise
-    with ChatServer(root, key) as server:
+    with ChatServer(root, key, key_env) as server:
         return server.models(), True
 
 

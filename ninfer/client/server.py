@@ -23,11 +23,13 @@ _LONGEST_BODY: Final = 2000
 class ChatServer:
     """A server at `root`, an address without `/v1`. Every failure is a ServerError naming it.
 
-    `key` is sent as a bearer token and shown nowhere.
+    `key` is sent as a bearer token and shown nowhere; `key_env` is the variable that a refusal
+    advises to set.
     """
 
-    def __init__(self, root: str, key: str | None = None) -> None:
+    def __init__(self, root: str, key: str | None = None, key_env: str = "") -> None:
         self.root = root
+        self._advice = f"; set {key_env} to the server's key" if key_env else ""
         headers = {"User-Agent": f"ninfer/{VERSION}"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
@@ -86,7 +88,7 @@ class ChatServer:
             reason = None
         status = response.status_code
         shown = reason or " ".join(text.split()) or response.reason_phrase
-        advice = "; set the variable of the key" if status == 401 else ""
+        advice = self._advice if status in (401, 403) else ""
         raise ServerError(f"{self.root}: {status} {shown[:_LONGEST_BODY]}{advice}", status=status)
 
     @contextmanager

@@ -174,7 +174,7 @@ def test_closing_the_iterator_closes_the_connection(scripted_server: Start) -> N
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (401, {"error": {"message": "wrong key"}}, "401 wrong key; set the variable of the key"),
+        (401, {"error": {"message": "wrong key"}}, "401 wrong key; set MY_KEY to the server's key"),
         (400, {"type": "error", "error": {"type": "t", "message": "too long"}}, "400 too long"),
         (503, b"upstream is\n down", "503 upstream is down"),
         (500, b"", "500 Internal Server Error"),
@@ -185,7 +185,7 @@ def test_refusals_are_shown(
     scripted_server: Start, status: int, body: object, message: str
 ) -> None:
     server = scripted_server(lambda request: request.reply(body, status))
-    with ChatServer(server.root, "k3y") as client, pytest.raises(ServerError) as caught:
+    with ChatServer(server.root, "k3y", "MY_KEY") as client, pytest.raises(ServerError) as caught:
         list(client.stream({"messages": []}))
     assert str(caught.value) == f"{server.root}: {message}"
     assert caught.value.status == status

@@ -82,7 +82,10 @@ def test_the_key_is_used_by_its_variable_and_never_written(
 ) -> None:
     server = scripted_server(keyed)
     status, _, err = call(capsys, "connect", "opencode", server.root)
-    assert status == 1 and "401 no key" in err
+    assert status == 1
+    assert (
+        err == f"ninfer: error: {server.root}: 401 no key; set NINFER_API_KEY to the server's key\n"
+    )
     monkeypatch.setenv("MY_KEY", "right")
     file = home / "x.json"
     status, out, err = call(

@@ -26,12 +26,20 @@ const NAMES = {
   prompt: ["ninfer_prompt_tokens_total", "vllm:prompt_tokens_total"],
   cached: ["ninfer_prompt_tokens_cached_total", "vllm:prefix_cache_hits_total"],
 };
+const time = (s) => {
+  if (s === null) return "–";
+  if (s === Infinity) return "longer than is counted";
+  return s < 1 ? `${Math.round(s * 1000)} ms` : `${s} s`;
+};
 const PER_PLACE = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
 const FIRST_TOKEN = "ninfer_time_to_first_token_seconds";
 
 const count = (value) => (value === null ? "–" : Math.round(value).toLocaleString("en"));
 const percent = (value) => (value === null ? "–" : `${Math.round(value * 100)} %`);
-const short = (value) => (value >= 10000 ? `${Math.round(value / 1000)}k` : value >= 10 ? String(Math.round(value)) : String(+value.toFixed(1)));
+const short = (value) => {
+  if (value >= 10000) return `${Math.round(value / 1000)}k`;
+  return String(value >= 10 ? Math.round(value) : +value.toFixed(1));
+};
 
 export class Board {
   #readings = [];
@@ -84,7 +92,8 @@ export class Board {
     } catch (error) {
       this.#fails += 1;
       this.#readings = [];
-      show($("board-note"), error.status === 401 ? "The numbers need the API key (Settings)." : `No numbers: ${error.message}`);
+      const locked = error.status === 401;
+      show($("board-note"), locked ? "The numbers need the API key." : `No numbers: ${error.message}`);
     }
     this.#draw();
     const wait = Math.min(EVERY * 2 ** this.#fails, 15000) - (performance.now() - asked);
@@ -113,27 +122,36 @@ export class Board {
     const now = this.#readings.at(-1);
     const s = this.#series;
     const [end, start] = [now?.time ?? Date.now(), s.running[0]?.[0] ?? Infinity];
-    const time = { now: end, span: Math.min(Math.max(end - start, FIRST_SPAN), SPAN) };
+    const axis = { now: end, span: Math.min(Math.max(end - start, FIRST_SPAN), SPAN) };
     const last = (name) => s[name].at(-1)?.[1] ?? null;
     const get = (name) => now?.value(...NAMES[name]) ?? null;
     const c = this.cards;
-    c.rate.set(count(last("made")), [[s.prefilled, "--two"], [s.made, "--one", true]], { ...time, format: short });
+    const counts = { ...axis, format: short };
+    const shares = { ...axis, top: 1, format: percent };
+    c.rate.set(count(last("made")), [[s.prefilled, "--two"], [s.made, "--one", true]], counts);
     c.rate.note("live counts of this server, no benchmark");
     const all = share(get("accepted"), get("drafted"));
-    c.accept.set(`${percent(last("accepted") ?? all)}`, [[s.accepted, "--one", true]], { ...time, top: 1, format: percent });
-    c.accept.note(get("drafted") ? `${percent(all)} since the start` : "no drafts: the engine runs without speculation");
+    c.accept.set(percent(last("accepted") ?? all), [[s.accepted, "--one", true]], shares);
+    c.accept.note(get("drafted") ? `${percent(all)} since the start` : "no drafts until now");
     this.#places(now);
-    c.queue.set(`${count(get("running"))}`, [[s.waiting, "--three"], [s.running, "--one", true]], { ...time, format: short });
-    c.queue.note(`${count(get("waiting"))} waiting${get("places") ? `, ${count(get("places"))} places` : ""}`);
-    const pages = get("pages");
-    c.pages.value.textContent = percent(share(get("pagesUsed"), pages));
-    c.pages.drawing.cells(get("pagesUsed") ?? 0, pages ?? 0);
-    c.pages.note(pages ? `${count(get("pagesUsed"))} of ${count(pages)} pages, ${count(get("slotsUsed"))} of ${count(get("slots"))} state slots` : "");
-    c.pages.label(`${count(get("pagesUsed"))} of ${count(pages)} pages in use`);
+    c.queue.set(count(get("running")), [[s.waiting, "--three"], [s.running, "--one", true]], counts);
+    const places = get("places") ? `, ${count(get("places"))} places` : "";
+    c.queue.note(`${count(get("waiting"))} waiting${places}`);
     const hit = share(get("cached"), get("prompt"));
-    c.hits.set(percent(last("hits") ?? hit), [[s.hits, "--two", true]], { ...time, top: 1, format: percent });
+    c.hits.set(percent(last("hits") ?? hit), [[s.hits, "--two", true]], shares);
     c.hits.note(`${percent(hit)} since the start, ${count(get("cached"))} tokens`);
+    this.#pages(get);
     this.#first(now);
+  }
+
+  #pages(get) {
+    const card = this.cards.pages;
+    const [used, pages] = [get("pagesUsed"), get("pages")];
+    card.value.textContent = percent(share(used, pages));
+    card.drawing.cells(used ?? 0, pages ?? 0);
+    card.label(`${count(used)} of ${count(pages)} pages in use`);
+    const slots = `${count(get("slotsUsed"))} of ${count(get("slots"))} state slots`;
+    card.note(pages ? `${count(used)} of ${count(pages)} pages, ${slots}` : "");
   }
 
   #places(now) {
@@ -142,7 +160,10 @@ export class Board {
     const rounds = now?.value(...NAMES.rounds) ?? 0;
     card.element.hidden = !by.length || !rounds;
     if (card.element.hidden) return;
-    const bars = by.map(([place, accepted]) => ({ value: accepted / rounds, label: String(Number(place) + 1) }));
+    const bars = by.map(([place, accepted]) => ({
+      value: accepted / rounds,
+      label: String(Number(place) + 1),
+    }));
     card.value.textContent = percent(bars[0].value);
     card.drawing.bars(bars, { top: 1 });
     card.label(bars.map((bar) => `place ${bar.label}: ${percent(bar.value)}`).join(", "));
@@ -153,12 +174,10 @@ export class Board {
     const card = this.cards.first;
     const counts = now ? buckets(now, FIRST_TOKEN) : [];
     const [half, most] = [quantile(counts, 0.5), quantile(counts, 0.95)];
-    const time = (s) => (s === null ? "–" : s === Infinity ? "over 600 s" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s} s`);
     card.value.textContent = half === null ? "–" : `≤ ${time(half)}`;
-    card.drawing.bars(
-      counts.map(([bound, value], i) => ({ value, label: i % 3 || bound === Infinity ? "" : time(bound).replace(" ", "") })),
-      { colour: "--two" },
-    );
+    const label = (bound, i) => (i % 3 || bound === Infinity ? "" : time(bound).replace(" ", ""));
+    const bars = counts.map(([bound, value], i) => ({ value, label: label(bound, i) }));
+    card.drawing.bars(bars, { colour: "--two" });
     card.note(half === null ? "no answers yet" : `half of all answers; 95 % within ${time(most)}`);
     card.label(card.hint.textContent);
   }
@@ -173,7 +192,7 @@ function card(title, ...legend) {
     mark.style.setProperty("background", `var(${colour})`);
     return make("span", {}, mark, text);
   });
-  const head = make("figcaption", {}, make("h3", {}, title), value);
+  const head = make("figcaption", {}, make("h2", {}, title), value);
   const element = make("figure", { class: "card" }, head, canvas, hint);
   if (keys.length) element.insertBefore(make("p", { class: "legend" }, ...keys), canvas);
   const drawing = new Drawing(canvas);

@@ -71,7 +71,7 @@ export class Drawing {
   #run(points, x, y, colour, area) {
     const c = this.context;
     const path = new Path2D();
-    points.forEach(([time, value], i) => (i ? path.lineTo(x(time), y(value)) : path.moveTo(x(time), y(value))));
+    for (const [time, value] of points) path.lineTo(x(time), y(value));
     if (area && points.length > 1) {
       const filled = new Path2D(path);
       filled.lineTo(x(points.at(-1)[0]), y(0));

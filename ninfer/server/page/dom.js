@@ -9,18 +9,21 @@ export function make(tag, attributes = {}, ...children) {
 
 export const $ = (id) => document.getElementById(id);
 
-export function icon(name) {
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  const use = document.createElementNS(space, "use");
-  use.setAttribute("href", `#i-${name}`);
-  svg.append(use);
-  return svg;
-}
-
 export function show(element, text) {
   element.textContent = text;
   element.hidden = !text;
+}
+
+// The clipboard of the browser exists for local and encrypted addresses only; the old way works
+// everywhere.
+export async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = make("textarea", { class: "away", "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
 }
 
 // What a screen reader says without moving the focus.

@@ -3,7 +3,7 @@
 import { Api } from "./api.js";
 import { Board } from "./board.js";
 import { Answer, Conversation, Question, requestFields } from "./conversation.js";
-import { $, say, show } from "./dom.js";
+import { $, make, say, show } from "./dom.js";
 import { Images } from "./images.js";
 import { Settings, themeButton } from "./settings.js";
 import { AnswerView, Follower, questionView } from "./turns.js";
@@ -103,6 +103,7 @@ async function answer() {
     if (error.name === "AbortError") one.stopped = true;
     else fail(one, error);
   }
+  if (one.reasoning && !one.thinkingMs) one.thinkingMs = performance.now() - started;
   running = null;
   busy(false);
   view.finished();
@@ -156,8 +157,7 @@ function restart() {
 function save() {
   const data = JSON.stringify({ messages: conversation.messages(settings.values.system) }, null, 2);
   const url = URL.createObjectURL(new Blob([data], { type: "application/json" }));
-  const link = Object.assign(document.createElement("a"), { href: url, download: "conversation.json" });
-  link.click();
+  make("a", { href: url, download: "conversation.json" }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
@@ -182,9 +182,11 @@ function view(name, { focus = false } = {}) {
 function keys(event) {
   if ($("settings").open) return;
   const typing = event.target.closest("input, textarea, select");
+  const plainAlt = event.altKey && !event.ctrlKey && !event.metaKey;
+  const shortcut = plainAlt ? SHORTCUTS[event.code] : undefined;
   if (event.key === "Escape" && running) running.abort();
   else if (event.key === "/" && !typing) $("question").focus();
-  else if (event.altKey && !event.ctrlKey && !event.metaKey && SHORTCUTS[event.code]) SHORTCUTS[event.code]();
+  else if (shortcut) shortcut();
   else return;
   event.preventDefault();
 }

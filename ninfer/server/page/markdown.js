@@ -1,7 +1,7 @@
 // Markdown to elements, never to HTML text: what a model writes cannot become markup or script.
 // Blocks that did not change keep their elements, so a long answer streams at the price of its end.
 
-import { make } from "./dom.js";
+import { copyText, make } from "./dom.js";
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
@@ -100,7 +100,7 @@ function render({ kind, lines }) {
     case "heading": {
       const [, marks, text] = HEADING.exec(lines[0]);
       // The page has h1 and h2 of its own.
-      return make(`h${Math.min(marks.length + 2, 6)}`, {}, ...inline(text));
+      return make(`h${Math.min(Math.max(marks.length + 1, 3), 6)}`, {}, ...inline(text));
     }
     case "rule":
       return make("hr");
@@ -125,7 +125,7 @@ function code(lines) {
   const text = lines.slice(1, closed ? -1 : undefined).join("\n");
   const copy = make("button", { type: "button", class: "copy" }, "Copy");
   copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text);
+    await copyText(text);
     copy.textContent = "Copied";
     setTimeout(() => (copy.textContent = "Copy"), 1500);
   });
@@ -136,11 +136,17 @@ function code(lines) {
 
 function table(lines) {
   const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|");
-  const sides = cells(lines[1]).map((c) => ({ class: c.trim().endsWith(":") ? (c.trim()[0] === ":" ? "middle" : "end") : "start" }));
-  const row = (line, tag) => make("tr", {}, ...cells(line).map((c, i) => make(tag, sides[i] ?? {}, ...inline(c.trim()))));
+  const sides = cells(lines[1]).map((mark) => ({ class: side(mark.trim()) }));
+  const cell = (tag) => (text, i) => make(tag, sides[i] ?? {}, ...inline(text.trim()));
+  const row = (line, tag) => make("tr", {}, ...cells(line).map(cell(tag)));
   const head = make("thead", {}, row(lines[0], "th"));
   const body = make("tbody", {}, ...lines.slice(2).map((line) => row(line, "td")));
   return make("div", { class: "table", tabindex: "0" }, make("table", {}, head, body));
+}
+
+function side(mark) {
+  if (!mark.endsWith(":")) return "start";
+  return mark.startsWith(":") ? "middle" : "end";
 }
 
 function list(lines) {
@@ -152,19 +158,34 @@ function list(lines) {
     else items.at(-1).push(line);
   }
   const ordered = /\d/.test(mark);
-  const attributes = ordered && parseInt(mark, 10) !== 1 ? { start: String(parseInt(mark, 10)) } : {};
+  const first = parseInt(mark, 10);
+  const attributes = ordered && first !== 1 ? { start: String(first) } : {};
   return make(ordered ? "ol" : "ul", attributes, ...items.map(listItem));
 }
 
 function listItem(lines) {
-  const depth = Math.min(...lines.slice(1).filter((l) => l.trim()).map((l) => l.search(/\S/)), 8);
-  const inner = [lines[0], ...lines.slice(1).map((line) => line.slice(Number.isFinite(depth) ? depth : 0))];
+  const indents = lines.slice(1).filter((line) => line.trim()).map((line) => line.search(/\S/));
+  const depth = Math.min(...indents, 8);
+  const inner = [lines[0], ...lines.slice(1).map((line) => line.slice(depth))];
   const blocks = splitBlocks(inner.join("\n"));
   if (blocks[0]?.kind !== "text") return make("li", {}, ...blocks.map(render));
   return make("li", {}, ...inline(blocks[0].source), ...blocks.slice(1).map(render));
 }
 
-const INLINE = /(`+)(.+?)\1(?!`)|!?\[([^\]\n]*)\]\(\s*<?([^\s)>]+)>?[^)\n]*\)|\*\*(?=\S)(.+?\S|\S)\*\*|(?<![\w*])\*(?=[^\s*])(.+?)(?<=\S)\*(?![\w*])|(?<!\w)_(?=[^\s_])(.+?)(?<=\S)_(?!\w)|~~(?=\S)(.+?)~~|(https?:\/\/[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?])/s;
+const INLINE = new RegExp(
+  [
+    /(`+)(.+?)\1(?!`)/, // code
+    /!?\[([^\]\n]*)\]\(\s*<?([^\s)>]+)>?[^)\n]*\)/, // link or image
+    /\*\*(?=\S)(.+?\S|\S)\*\*/,
+    /(?<![\w*])\*(?=[^\s*])(.+?)(?<=\S)\*(?![\w*])/,
+    /(?<!\w)_(?=[^\s_])(.+?)(?<=\S)_(?!\w)/,
+    /~~(?=\S)(.+?)~~/,
+    /(https?:\/\/[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?])/, // a bare address without what ends its sentence
+  ]
+    .map((part) => part.source)
+    .join("|"),
+  "s",
+);
 
 export function inline(text) {
   const out = [];

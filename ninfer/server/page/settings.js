@@ -10,8 +10,8 @@ const FIELDS = ["model", "system", "effort", "temperature", "top_p", "max_tokens
 export class Settings {
   constructor(onChange) {
     this.values = { thinking: true, ...Object.fromEntries(FIELDS.map((name) => [name, ""])) };
-    Object.assign(this.values, read(localStorage, PLACE));
-    this.key = read(sessionStorage, KEY_PLACE)?.key ?? "";
+    Object.assign(this.values, read("localStorage", PLACE));
+    this.key = read("sessionStorage", KEY_PLACE)?.key ?? "";
     this.models = [];
     this.onChange = onChange;
     this.dialog = $("settings");
@@ -33,8 +33,10 @@ export class Settings {
   open(problem = "", field = "") {
     const inputs = $("settings-form").elements;
     const options = this.models.map((id) => make("option", { value: id }, id));
-    inputs.model.replaceChildren(...(options.length ? options : [make("option", { value: "" }, "the server's")]));
-    for (const name of FIELDS) inputs[name].value = name === "model" ? this.model : this.values[name];
+    if (!options.length) options.push(make("option", { value: "" }, "the server's"));
+    inputs.model.replaceChildren(...options);
+    for (const name of FIELDS) inputs[name].value = this.values[name];
+    inputs.model.value = this.model;
     inputs.thinking.checked = this.values.thinking;
     inputs.key.value = this.key;
     show($("settings-problem"), problem);
@@ -55,8 +57,8 @@ export class Settings {
     for (const name of FIELDS) this.values[name] = inputs[name].value;
     this.values.thinking = inputs.thinking.checked;
     this.key = inputs.key.value.trim();
-    write(localStorage, PLACE, this.values);
-    write(sessionStorage, KEY_PLACE, { key: this.key });
+    write("localStorage", PLACE, this.values);
+    write("sessionStorage", KEY_PLACE, { key: this.key });
     this.onChange();
   }
 }
@@ -64,7 +66,7 @@ export class Settings {
 // Storage may be switched off; then settings last as long as the page.
 function read(storage, place) {
   try {
-    return JSON.parse(storage.getItem(place)) ?? {};
+    return JSON.parse(window[storage].getItem(place)) ?? {};
   } catch {
     return {};
   }
@@ -72,7 +74,7 @@ function read(storage, place) {
 
 function write(storage, place, value) {
   try {
-    storage.setItem(place, JSON.stringify(value));
+    window[storage].setItem(place, JSON.stringify(value));
   } catch {
     return;
   }
@@ -82,7 +84,7 @@ const THEMES = { "": "as the system", light: "light", dark: "dark" };
 
 export function themeButton() {
   const names = Object.keys(THEMES);
-  let chosen = read(localStorage, "ninfer-theme").name ?? "";
+  let chosen = read("localStorage", "ninfer-theme").name ?? "";
   const apply = () => {
     if (chosen) document.documentElement.dataset.theme = chosen;
     else delete document.documentElement.dataset.theme;
@@ -91,7 +93,7 @@ export function themeButton() {
   };
   $("theme").addEventListener("click", () => {
     chosen = names[(names.indexOf(chosen) + 1) % names.length];
-    write(localStorage, "ninfer-theme", { name: chosen });
+    write("localStorage", "ninfer-theme", { name: chosen });
     apply();
   });
   apply();

@@ -1,10 +1,11 @@
 // The turns of the conversation as elements: questions, thinking, answers, calls.
 
-import { $, make, say } from "./dom.js";
+import { $, copyText, make, say } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
 
 export function questionView(question, onEdit) {
-  const images = question.images.map((url, i) => make("img", { src: url, alt: `Image ${i + 1} of the question` }));
+  const picture = (url, i) => make("img", { src: url, alt: `Image ${i + 1} of the question` });
+  const images = question.images.map(picture);
   const edit = make("button", { type: "button", class: "small" }, "Edit");
   edit.addEventListener("click", onEdit);
   const item = make("li", { class: "turn question" }, make("h2", { class: "away" }, "You"));
@@ -32,10 +33,11 @@ export class AnswerView {
     this.text = make("div", { class: "prose" });
     this.calls = make("div", { class: "calls" });
     this.foot = make("p", { class: "foot" });
-    this.wait = make("p", { class: "wait", "aria-hidden": "true" }, make("span"), make("span"), make("span"));
+    const dots = [make("span"), make("span"), make("span")];
+    this.wait = make("p", { class: "wait", "aria-hidden": "true" }, ...dots);
     const retry = button("Again", onRetry);
     const copy = button("Copy", async () => {
-      await navigator.clipboard.writeText(answer.content);
+      await copyText(answer.content);
       say("Answer copied");
     });
     this.act = make("div", { class: "act" }, copy, retry);
@@ -95,7 +97,7 @@ export class AnswerView {
 
   #askForResults() {
     const fields = this.#calls.map((view, i) => {
-      const id = `result-${crypto.randomUUID()}`;
+      const id = `result-${(resultFields += 1)}`;
       const field = make("textarea", { id, rows: "2", placeholder: "What the function returned" });
       field.value = this.answer.results[i] ?? "";
       view.element.append(make("label", { for: id }, "Result"), field);
@@ -113,10 +115,13 @@ export class AnswerView {
   }
 }
 
+let resultFields = 0;
+
 function callView(parent) {
   const name = make("code", { class: "call-name" });
   const body = make("pre", { tabindex: "0", "aria-label": "Arguments" });
-  const element = make("section", { class: "call", "aria-label": "Function call" }, make("p", {}, "Calls ", name), body);
+  const title = make("p", {}, "Calls ", name);
+  const element = make("section", { class: "call", "aria-label": "Function call" }, title, body);
   parent.append(element);
   return { name, body, element };
 }
@@ -137,7 +142,8 @@ function pretty(text) {
 
 export function seconds(ms) {
   const s = ms / 1000;
-  return s < 10 ? `${s.toFixed(1)} s` : s < 100 ? `${Math.round(s)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  if (s < 100) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
+  return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
 }
 
 const REASONS = { length: "cut at the token limit", content_filter: "filtered" };
@@ -148,10 +154,11 @@ function footText({ usage, finish, error, stopped }) {
   else if (stopped) parts.push("stopped");
   else if (REASONS[finish]) parts.push(REASONS[finish]);
   if (usage) {
-    const cached = usage.prompt_tokens_details?.cached_tokens;
-    parts.push(`${usage.prompt_tokens} tokens read${cached ? `, ${cached} of them from the cache` : ""}`);
-    const thought = usage.completion_tokens_details?.reasoning_tokens;
-    parts.push(`${usage.completion_tokens} written${thought ? `, ${thought} of them thinking` : ""}`);
+    const part = (count, what) => (count ? `, ${count} of them ${what}` : "");
+    const cached = part(usage.prompt_tokens_details?.cached_tokens, "from the cache");
+    const thought = part(usage.completion_tokens_details?.reasoning_tokens, "thinking");
+    parts.push(`${usage.prompt_tokens} tokens read${cached}`);
+    parts.push(`${usage.completion_tokens} written${thought}`);
   }
   return parts.join(" · ");
 }
