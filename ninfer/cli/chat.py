@@ -143,6 +143,8 @@ def _turn(partner: Partner, conversation: Conversation, screen: ChatScreen, text
     kept = conversation.close_turn(answer)
     if problem:
         rest = "" if kept else "; your question is not part of the conversation"
+        if conversation.pending_images:
+            rest += ", its images wait for the next one (/image drops them)"
         screen.note(problem + rest)
 
 

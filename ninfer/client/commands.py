@@ -11,7 +11,7 @@ from ninfer.client.images import image_url
 from ninfer.errors import UsageError
 
 COMMANDS: Final = {
-    "image": "PATH        send an image with the next question",
+    "image": "[PATH]      send an image with the next question; without PATH, send none",
     "system": "[TEXT]     set the system text; show it without TEXT",
     "reset": "            forget the conversation; the system text stays",
     "save": "PATH         write the conversation as JSON",
@@ -39,6 +39,9 @@ def run_command(line: str, conversation: Conversation) -> Done | None:
     rest = rest.strip()
     match name:
         case "image":
+            if not rest:
+                conversation.drop_images()
+                return Done("no image goes with the next question")
             conversation.attach(image_url(_path(name, rest)))
             return Done(f"{conversation.pending_images} image(s) go with the next question")
         case "system":

@@ -38,6 +38,10 @@ class Conversation:
         """Send this image, a URL, with the next question."""
         self._images.append(url)
 
+    def drop_images(self) -> None:
+        """Send no image with the next question."""
+        self._images = []
+
     def ask(self, text: str) -> None:
         """Add a question, with the images that wait."""
         content: str | list[Message] = text

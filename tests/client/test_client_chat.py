@@ -94,6 +94,26 @@ def test_a_failed_turn_is_told_and_forgotten(
     assert out == 'half\n3: "ok"\n'
 
 
+def test_an_image_that_was_refused_can_be_dropped(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    scripted_server: Start,
+    tmp_path: Path,
+) -> None:
+    def script(request: ScriptedRequest) -> None:
+        if request.body and not isinstance(request.body["messages"][-1]["content"], str):
+            request.reply({"error": {"message": "no vision"}}, 400)
+        else:
+            echo(request)
+
+    file = tmp_path / "x.png"
+    file.write_bytes(b"\x89PNG\r\n\x1a\n")
+    server = scripted_server(script)
+    _, out, err = chat(capsys, monkeypatch, f"/image {file}\nq\nq\n/image\nq\n", server.root)
+    assert err.count("no vision") == 2 and "wait for the next one (/image drops them)" in err
+    assert out == '1: "q"\n'
+
+
 def test_terminal_commands_in_an_answer_reach_a_file_but_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, scripted_server: Start
 ) -> None:

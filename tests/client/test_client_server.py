@@ -261,6 +261,8 @@ def test_a_conversation_keeps_what_was_said(tmp_path: Path) -> None:
     assert question["content"][1] == {"type": "text", "text": "what?"}
     assert talk.close_turn(Answer()) is False  # nothing was said: the image waits again
     assert talk.messages == [system] and talk.pending_images == 1
+    run_command("/image", talk)
+    assert talk.pending_images == 0
     talk.ask("again?")
     call = FunctionCall("c", "f", "{}")
     answer = Answer("hm", "half", [call], None)
@@ -294,7 +296,6 @@ def test_save_replaces_only_its_own_file(tmp_path: Path) -> None:
     [
         ("/sistem x", "/sistem: unknown; did you mean /system?"),
         ("/xyzzy", "/xyzzy: unknown; /help lists the commands"),
-        ("/image", "/image takes one PATH"),
         ("/image a b", "/image takes one PATH"),
         ("/image 'a", "/image 'a: No closing quotation"),
         ("/image /nonexistent.png", "/nonexistent.png: No such file or directory"),

@@ -2,102 +2,19 @@
 
 import base64
 import json
-import os
 import re
-import shutil
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from tests.server.page_server import ANSWER, PageServer, served
+from tests.server.page_server import ANSWER, PageServer
 
 pytestmark = pytest.mark.e2e
 
-# A browser in a closed network, as root in a container too: without its own calls home.
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    # A name of this machine that does not count as local.
-    "--host-resolver-rules=MAP ninfer.test 127.0.0.1",
-)
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
-
-
-def chromium() -> str:
-    """The browser of the system, or the one that CHROMIUM names."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        pytest.fail("no Chromium: apt-get install chromium, or set CHROMIUM to its path")
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def server() -> Iterator[PageServer]:
-    with served() as page_server:
-        yield page_server
-
-
-class Visit:
-    """A page that has been opened, and everything that went wrong on it."""
-
-    def __init__(self, page: Page, root: str) -> None:
-        self.page = page
-        self.problems: list[str] = []
-        self.foreign: list[str] = []
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", lambda line: self._line(line.type, line.text))
-        page.on("request", lambda request: self._request(request.url, root))
-        page.goto(root)
-        expect(page.locator("#state-text")).not_to_have_text("connecting")
-
-    def _line(self, kind: str, text: str) -> None:
-        # The browser itself notes every answer that is no 2xx.
-        if kind in ("error", "warning") and not text.startswith("Failed to load resource"):
-            self.problems.append(text)
-
-    def _request(self, url: str, root: str) -> None:
-        if not url.startswith((root, "data:", "blob:")):
-            self.foreign.append(url)
-
-    def ask(self, text: str) -> None:
-        self.page.fill("#question", text)
-        self.page.keyboard.press("Enter")
-
-    def answer(self) -> None:
-        expect(self.page.locator("#stop")).to_be_hidden(timeout=20_000)
-
-
-@pytest.fixture
-def open_page(browser: Browser, server: PageServer) -> Iterator:
-    visits: list[Visit] = []
-
-    def visit(**options: object) -> Visit:
-        context = browser.new_context(**{"viewport": {"width": 1360, "height": 860}, **options})
-        visits.append(Visit(context.new_page(), server.root))
-        return visits[-1]
-
-    yield visit
-    for one in visits:
-        one.page.context.close()
-        assert one.problems == [] and one.foreign == []
 
 
 def test_an_answer_streams_with_its_thinking_folded(open_page, server: PageServer) -> None:
@@ -326,84 +243,6 @@ def test_from_another_machine_without_encryption(open_page, server: PageServer) 
     visit.ask("Weather?")
     visit.answer()
     expect(page.locator(".call textarea")).to_be_focused()
-
-
-# Runs a function of one of the page's modules, as the page itself has loaded it.
-IN_MODULE = """async ([file, body, value]) => {
-    const main = document.querySelector("script[type=module]").src;
-    const module = await import(new URL(file, main));
-    return await RUNS[body](module, value);
-}"""
-RUNS = """{
-    html: (m, text) => {
-        const box = document.createElement("div");
-        new m.MarkdownView(box).update(text);
-        return new XMLSerializer().serializeToString(box);
-    },
-    grown: (m, text) => {
-        const box = document.createElement("div");
-        const view = new m.MarkdownView(box);
-        for (let end = 0; end <= text.length; end += 1) view.update(text.slice(0, end));
-        return new XMLSerializer().serializeToString(box);
-    },
-    events: async (m, pieces) => {
-        const bytes = pieces.map((piece) => Uint8Array.from(piece));
-        const body = new ReadableStream({
-            start(c) { bytes.forEach((b) => c.enqueue(b)); c.close(); },
-        });
-        const found = [];
-        for await (const data of m.eventData(body)) found.push(data);
-        return found;
-    },
-    growth: (m, [before, after]) => {
-        const read = (text, time) => new m.Reading(time, m.parseMetrics(text));
-        return m.growth(read(before, 0), read(after, 1000), "a_total", "b_total");
-    },
-}"""
-
-
-def in_module(page: Page, file: str, body: str, value: object) -> object:
-    return page.evaluate(IN_MODULE.replace("RUNS", RUNS), [f"./{file}", body, value])
-
-
-def test_markdown_is_never_markup_and_streams_to_the_same(open_page) -> None:
-    page = open_page().page
-    hostile = "[a](javascript:alert(1)) ![b](data:text/html,x) <img src=x onerror=alert(1)>"
-    html = str(in_module(page, "markdown.js", "html", hostile))
-    assert "<a " not in html and "<img" not in html and "&lt;img" in html
-    for text, wanted in (
-        ("a **b** `c*d*` *e* ~~f~~ g_h_i", "<strong>b</strong> <code>c*d*</code> <em>e</em>"),
-        ("see https://x.org/a. ok", ">https://x.org/a</a>. ok"),
-        ("1. a\n   - b\n\n2. c", "<ol><li>a<ul><li>b</li></ul></li><li>c</li></ol>"),
-        ("> a\n> - b", "<blockquote><p>a</p><ul><li>b</li></ul></blockquote>"),
-        ("3) a\n4) b", '<ol start="3"><li>a</li><li>b</li></ol>'),
-        ("~~~\n```\n~~~\nafter", "<code>```</code></pre></figure><p>after</p>"),
-        ("```py\nopen", ">py</span>"),
-        ("a\n\n---\n# b", "<hr /><h3>b</h3>"),
-        ("* * *\n2 * 3 * 4", "<hr /><p>2 * 3 * 4</p>"),
-    ):
-        html = str(in_module(page, "markdown.js", "html", text))
-        assert wanted in html, (text, html)
-        assert in_module(page, "markdown.js", "grown", text) == html, text
-    assert in_module(page, "markdown.js", "grown", ANSWER) == in_module(
-        page, "markdown.js", "html", ANSWER
-    )
-
-
-def test_events_and_counters_are_read_right(open_page) -> None:
-    page = open_page().page
-    raw = ': hi\r\n\r\ndata: {"é\u2028": 1}\r\n\r\ndata:a\ndata: b\r\rdata: half'.encode()
-    whole = in_module(page, "sse.js", "events", [list(raw)])
-    assert whole == ['{"é\u2028": 1}', "a\nb"]
-    single = in_module(page, "sse.js", "events", [[byte] for byte in raw])
-    assert single == whole
-    for before, after, grown in (
-        ("a_total 5", "a_total 8", 3),
-        ("a_total 5", "a_total 2", 2),  # the server was restarted
-        ('b_total{model="x y"} 1', 'b_total{model="x y"} 4.5', 3.5),
-        ("c_total 1", "c_total 2", None),
-    ):
-        assert in_module(page, "metrics.js", "growth", [before, after]) == grown
 
 
 def test_editing_takes_turns_back(open_page, server: PageServer) -> None:
