@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ninfer.artifact.packaged import locate
 from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of
 from ninfer.cli.chat_screen import ChatScreen
+from ninfer.cli.streams import interrupts_heard
 from ninfer.client import (
     Answer,
     ChatEvent,
@@ -85,7 +86,9 @@ def main(argv: Sequence[str]) -> int:
         _refuse_engine(engine, namespace.partner)
         key = os.environ.get(options.key_env)
         with ChatServer(root_of(namespace.partner), key, options.key_env) as server:
-            return _talk(_ServerPartner(server, options), options)
+            partner = _ServerPartner(server, options)
+            with interrupts_heard(False):
+                return _talk(partner, options)
     if options.model is not None:
         raise UsageError(f"--model {options.model}: is for a server; an artifact holds one model")
     check_engine(engine)
@@ -93,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     # Importing torch takes a second; options are checked before.
     from ninfer.cli.chat_engine import engine_partner
 
-    with engine_partner(engine, options) as partner:
+    with engine_partner(engine, options) as partner, interrupts_heard(False):
         return _talk(partner, options)
 
 
@@ -134,7 +137,8 @@ def _turn(partner: Partner, conversation: Conversation, screen: ChatScreen, text
 
     problem = ""
     try:
-        partner.answer(conversation.messages, show)
+        with interrupts_heard(True):
+            partner.answer(conversation.messages, show)
     except KeyboardInterrupt:
         problem = "cancelled"
     except NInferError as error:
@@ -153,7 +157,8 @@ def _questions(screen: ChatScreen) -> Iterator[str]:
     parts: list[str] = []
     while True:
         try:
-            line = screen.ask(more=bool(parts))
+            with interrupts_heard(True):
+                line = screen.ask(more=bool(parts))
         except EOFError:
             screen.end_lines()
             line = None
