@@ -86,9 +86,9 @@ def main(argv: Sequence[str]) -> int:
         _refuse_engine(engine, namespace.partner)
         key = os.environ.get(options.key_env)
         with ChatServer(root_of(namespace.partner), key, options.key_env) as server:
-            partner = _ServerPartner(server, options)
+            served = _ServerPartner(server, options)
             with interrupts_heard(False):
-                return _talk(partner, options)
+                return _talk(served, options)
     if options.model is not None:
         raise UsageError(f"--model {options.model}: is for a server; an artifact holds one model")
     check_engine(engine)
