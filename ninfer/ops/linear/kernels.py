@@ -247,7 +247,7 @@ def row_product(
     K,
     stride,
     weight_stride,
-    share,  # columns of a split, a multiple of COLUMNS
+    share,  # blocks of COLUMNS of a split
     divisor,
     FORM: tl.constexpr,
     PAIRED: tl.constexpr,
@@ -278,9 +278,12 @@ def row_product(
     split = tl.program_id(2)
     low = tl.zeros((R, TN), tl.float32)
     high = tl.zeros((R, TN), tl.float32)
-    for start in tl.range(
-        split * share, tl.minimum((split + 1) * share, K), COLUMNS, num_stages=STAGES
+    blocks = tl.cdiv(K, COLUMNS)
+    for block in tl.range(
+        split * share, tl.minimum((split + 1) * share, blocks), num_stages=STAGES
     ):
+        # So that the compiler sees that columns begin on a border of many bytes.
+        start = block * COLUMNS
         b = activations(x, t[None, :], T, stride, (start + cc)[:, None], K, OPERAND, RAGGED)
         a = row_weights(weight, scales, read_low, start, weight_stride, K, FORM, R, COLUMNS, RAGGED)
         low = dot(a.to(OPERAND), b, low)
