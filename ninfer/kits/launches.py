@@ -10,6 +10,7 @@ from torch import Tensor
 from ninfer import ops
 from ninfer.errors import UsageError
 from ninfer.kits.round_calls import round_calls
+from ninfer.kits.row_calls import row_calls
 from ninfer.models.qwen3_6.products import mixtures, products
 from ninfer.models.qwen3_6.recipe import recipe_for
 from ninfer.models.qwen3_6.weights import SparseMoeWeights
@@ -50,7 +51,8 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
         if key not in calls:
             calls[key] = list(_mixture_calls(mixture, tokens, top_k))
     products_of_layers = (call for group in calls.values() for call in group)
-    return [*products_of_layers, *round_calls(config)]
+    between = (call for count in tokens for call in row_calls(config.text, count))
+    return [*products_of_layers, *between, *round_calls(config)]
 
 
 def _named(weight: Weight) -> str:
