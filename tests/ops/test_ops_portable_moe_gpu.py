@@ -29,7 +29,7 @@ FORMS = {
 DIM, INNER, EXPERTS, TOP_K = 2048, 512, 24, 8
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def on_this_card() -> Iterator[None]:
     major, minor = torch.cuda.get_device_capability()
     dispatch.set_backend("triton", 10 * major + minor)
@@ -72,7 +72,7 @@ class Layer:
 
 
 @pytest.fixture(scope="module", params=FORMS)
-def layer(request: pytest.FixtureRequest) -> Layer:
+def layer(request: pytest.FixtureRequest, on_this_card: None) -> Layer:
     torch.manual_seed(0)
     return Layer(request.param)
 
