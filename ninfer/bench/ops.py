@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from ninfer.bench import linear_case, linear_chain
+from ninfer.bench import linear_case, linear_chain, ops_moe
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
@@ -32,12 +32,18 @@ CASES: Final = (
     ("W8", 34816, 5120, (1, 8, 16, 64)),
 )
 # The portable tier on the shapes where the two are compared.
-PORTABLE_CASES: Final = (("Q4", 34816, 5120, (1, 8, 16, 64)), ("Q5", 5120, 17408, (1, 8)))
+PORTABLE_CASES: Final = (
+    ("Q4", 34816, 5120, (1, 8, 16, 64)),
+    ("Q5", 5120, 17408, (1, 8)),
+    # The 35B's shared expert by itself: gate and up, then down.
+    ("W8", 1024, 2048, (1, 8)),
+    ("W8", 2048, 512, (1, 8)),
+)
 CHAIN_TOKENS: Final = (1, 8)
 
 
 def run() -> Findings:
-    """Roofs, products, the chain of one layer and draws, on the current card.
+    """Roofs, products, the chain of one layer, experts, row ops and draws, on the current card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -60,6 +66,9 @@ def run() -> Findings:
             rows += part(device, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
+    more, wrong = ops_moe.all_rows(device, read, rows[1].value)
+    rows += more
+    failures += wrong
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
     return Findings(rows, note, tuple(failures))
 

@@ -11,7 +11,7 @@ from ninfer.ops.embedding import embed, scatter_rows
 from ninfer.ops.gdn import gated_delta_rule, gdn_gating
 from ninfer.ops.kv_cache import read_kv, write_kv
 from ninfer.ops.linear import linear, linear_add, linear_swiglu
-from ninfer.ops.moe import route_topk, sparse_moe
+from ninfer.ops.moe import route_experts, route_topk, sparse_moe
 from ninfer.ops.norm import add_rmsnorm, gated_rmsnorm, l2norm, rmsnorm
 from ninfer.ops.rope import mrope
 from ninfer.ops.sampling import (
@@ -104,6 +104,7 @@ __all__ = [
     "resident",
     "rmsnorm",
     "rope_2d",
+    "route_experts",
     "route_topk",
     "sample",
     "scatter_rows",

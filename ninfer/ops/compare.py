@@ -10,7 +10,7 @@ from torch import Tensor
 from ninfer.formats import Fp8RowMatrix, GroupedMatrix, Nvfp4Matrix
 from ninfer.ops.case import Case
 from ninfer.ops.dispatch import REFERENCE, resident, using
-from ninfer.ops.tensors import PagedKV
+from ninfer.ops.tensors import ExpertWeights, PagedKV, SharedExpert
 from ninfer.ops.tolerance import criterion
 
 # Their tensors are stored words: the same in the oracle's run, and compared bit for bit.
@@ -52,7 +52,12 @@ def compare(
 
 def _loaded(name: str, value: Any) -> Any:
     """An argument as an engine would hold it: stored weights in the chosen resident form."""
-    return resident(value, paired=name == "gate_up") if isinstance(value, _WEIGHTS) else value
+    if isinstance(value, _WEIGHTS):
+        return resident(value, paired=name == "gate_up")
+    if isinstance(value, (ExpertWeights, SharedExpert)):
+        # Each of the two as it lies: an expert's gate rows do not stand beside its up rows.
+        return replace(value, gate_up=_loaded("", value.gate_up), down=_loaded("", value.down))
+    return value
 
 
 def _results(actual: Any, expected: Any) -> list[str]:

@@ -4,9 +4,13 @@ from ninfer.formats import GroupedMatrix
 from ninfer.ops.dispatch import register, register_residence
 from ninfer.ops.drafts.portable import accept_drafts, block_rows
 from ninfer.ops.dynamic_conv.portable import dynamic_conv
+from ninfer.ops.elementwise.portable import add, sigmoid_mul, silu_mul
 from ninfer.ops.embedding.portable import embed
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
 from ninfer.ops.linear.portable import linear, linear_add, linear_swiglu
+from ninfer.ops.moe.portable import route_experts, route_topk, sparse_moe
+from ninfer.ops.norm.portable import add_rmsnorm, gated_rmsnorm, l2norm, rmsnorm
+from ninfer.ops.rope.portable import mrope
 from ninfer.ops.sampling.portable import (
     add_bias,
     argmax,
@@ -41,4 +45,7 @@ register("portable", penalise, add_bias, mask, finite_rows, argmax, draw, sample
 register("portable", uniforms, logprobs, top_logprobs)
 register("portable", indexed_argmax, indexed_top, edge_scores, tempered_softmax)
 register("portable", accept_drafts, block_rows)
+register("portable", route_topk, route_experts, sparse_moe)
+register("portable", rmsnorm, add_rmsnorm, gated_rmsnorm, l2norm, mrope)
+register("portable", silu_mul, sigmoid_mul, add)
 register_residence("portable", resident)
