@@ -3,6 +3,7 @@
 from ninfer.ops.attention import paged_attention
 from ninfer.ops.block_attention import block_attention
 from ninfer.ops.conv import causal_conv_silu
+from ninfer.ops.delta_net import delta_net
 from ninfer.ops.dispatch import resident
 from ninfer.ops.dynamic_conv import dynamic_conv
 from ninfer.ops.elementwise import add, sigmoid_mul, silu_mul
@@ -30,7 +31,9 @@ from ninfer.ops.selector import edge_scores, indexed_argmax, indexed_top, temper
 from ninfer.ops.tensors import (
     Candidates,
     ConvState,
+    DeltaRows,
     DeltaState,
+    DeltaWeights,
     ExpertWeights,
     PagedKV,
     RaggedRows,
@@ -48,7 +51,9 @@ from ninfer.ops.vision import (
 __all__ = [
     "Candidates",
     "ConvState",
+    "DeltaRows",
     "DeltaState",
+    "DeltaWeights",
     "ExpertWeights",
     "PagedKV",
     "Purpose",
@@ -62,6 +67,7 @@ __all__ = [
     "block_attention",
     "candidates",
     "causal_conv_silu",
+    "delta_net",
     "draw",
     "dynamic_conv",
     "edge_scores",
