@@ -1,8 +1,10 @@
 """The portable tier put together: its forms of the ops, and the form weights stay resident in."""
 
 from ninfer.formats import GroupedMatrix
+from ninfer.ops.conv.portable import causal_conv_silu
 from ninfer.ops.dispatch import register, register_residence
 from ninfer.ops.embedding.portable import embed
+from ninfer.ops.gdn.portable import gated_delta_rule, gdn_gating
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
 from ninfer.ops.linear.portable import linear, linear_add, linear_swiglu
 from ninfer.ops.tensors import StoredWeight, Weight
@@ -16,4 +18,5 @@ def resident(weight: StoredWeight, paired: bool) -> Weight:
 
 
 register("portable", linear, linear_add, linear_swiglu, embed)
+register("portable", causal_conv_silu, gdn_gating, gated_delta_rule)
 register_residence("portable", resident)
