@@ -21,6 +21,15 @@ def rounded(x, TYPE: tl.constexpr, PLAIN: tl.constexpr):
 
 
 @triton.jit
+def only_if(mask, flag):
+    """The mask where a flag, of one number or of a shape that fits, is set; all off elsewhere.
+
+    The interpreter makes integers of a mask & a single flag.
+    """
+    return tl.where(flag, mask, mask ^ mask)
+
+
+@triton.jit
 def silu(x):
     """x * sigmoid(x)."""
     return x / (1.0 + tl.exp(-x))

@@ -2,6 +2,7 @@
 
 from ninfer.formats import GroupedMatrix
 from ninfer.ops.conv.portable import causal_conv_silu
+from ninfer.ops.delta_net.portable import delta_net
 from ninfer.ops.dispatch import register, register_residence
 from ninfer.ops.embedding.portable import embed
 from ninfer.ops.gdn.portable import gated_delta_rule, gdn_gating
@@ -18,5 +19,5 @@ def resident(weight: StoredWeight, paired: bool) -> Weight:
 
 
 register("portable", linear, linear_add, linear_swiglu, embed)
-register("portable", causal_conv_silu, gdn_gating, gated_delta_rule)
+register("portable", causal_conv_silu, gdn_gating, gated_delta_rule, delta_net)
 register_residence("portable", resident)

@@ -20,7 +20,10 @@ class Tier:
 # Plain Triton, of which the interpreter runs every line but the assembly that unpacks codes.
 PORTABLE: Final = Tier(
     "portable",
-    frozenset({"linear", "linear_add", "linear_swiglu", "embed"}),
+    frozenset(
+        {"linear", "linear_add", "linear_swiglu", "embed", "causal_conv_silu", "gdn_gating"}
+        | {"gated_delta_rule", "delta_net"}
+    ),
     frozenset({*ARCHITECTURES, 87, 103, 121}),
 )
 # Best first: an op runs by the first tier that has it on the card.

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ninfer.ops.kernel_math import rounded, silu
+from ninfer.ops.kernel_math import only_if, rounded, silu
 
 
 @triton.jit
@@ -15,13 +15,13 @@ def past_row(inputs, window, x, at, place, kept, channel, x_channel, live, PAST:
     """
     slot_inputs, slot_window, first, C, stride = at
     old = inputs + slot_inputs + place * C + channel
-    value = tl.load(old, mask=live & (place >= 0) & (place < PAST), other=0.0).to(tl.float32)
+    value = tl.load(old, mask=only_if(live, (place >= 0) & (place < PAST)), other=0.0).to(tl.float32)
     held = place - PAST
     near = window + slot_window + held * C + channel
-    value += tl.load(near, mask=live & (held >= 0) & (held < kept), other=0.0).to(tl.float32)
+    value += tl.load(near, mask=only_if(live, (held >= 0) & (held < kept)), other=0.0).to(tl.float32)
     new = held - kept
     here = x + first + new * stride + x_channel
-    return value + tl.load(here, mask=live & (new >= 0), other=0.0).to(tl.float32)
+    return value + tl.load(here, mask=only_if(live, new >= 0), other=0.0).to(tl.float32)
 
 
 @triton.jit

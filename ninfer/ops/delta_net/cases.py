@@ -94,11 +94,12 @@ def _case(name: str, build: partial[Call]) -> Case:
 
 SMALL: Final = (2, 4, 32, 16)
 REAL: Final = (16, 48, 128, 128)
+TWO: Final = ((1, 1, True), (4, 2, True))
 MIXED: Final = (
     (3, 2, True),
     (5, 0, True),
     (0, 4, True),
-    (70, 3, False),
+    (65, 0, False),
     (1, 5, True),
     (2, 0, False),
 )
@@ -110,13 +111,14 @@ CASES: Final = (
     _case("one_head_each", partial(_plain, (2, 1), (2, 2, 16, 8))),
     _case("narrow_convolution", partial(_plain, (3, 1), (1, 2, 8, 40), 2)),
     _case("shorter_than_the_taps", partial(_plain, (2, 3, 4), SMALL)),
-    _case("below_the_grid", partial(_plain, (63,), SMALL, decay=1.0)),
+    _case("below_the_grid", partial(_plain, (63,), (1, 2, 8, 8), decay=1.0)),
     _case("chunk", partial(_plain, (64,), SMALL, decay=1.0)),
-    _case("chunks_and_tail", partial(_plain, (130, 1, 67), SMALL, decay=1.0)),
+    _case("chunks_and_tail", partial(_plain, (130, 1, 65), SMALL, decay=1.0)),
     _case("chunk_35b", partial(_plain, (66,), (2, 4, 128, 128), decay=1.0)),
     _case("no_rows", partial(_plain, (0, 0), SMALL)),
     _case("held", partial(_mixed, ((1, 0, True), (1, 1, True)), 1, SMALL, 4, 0.0)),
-    _case("held_27b", partial(_mixed, ((1, 1, True), (4, 2, True)), 4, REAL, 4, 0.0)),
+    _case("held_group_of_three", partial(_mixed, TWO, 4, (1, 3, 128, 128), 4, 0.0)),
+    _case("held_27b", partial(_mixed, TWO, 4, REAL, 4, 0.0)),
     _case("held_and_not", partial(_mixed, MIXED, 5, SMALL, 4, 1.0)),
     _case("widest_window", partial(_mixed, ((63, 63, True),), 63, (1, 2, 16, 8), 3, 1.0)),
 )
