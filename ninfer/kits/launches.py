@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import UsageError
+from ninfer.kits.mixer_calls import mixer_calls
 from ninfer.models.qwen3_6.products import products
 from ninfer.models.qwen3_6.recipe import recipe_for
 from ninfer.models.registry import REGISTERED
@@ -36,12 +37,14 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     if name not in found:
         raise UsageError(f"model {name!r} has no list of kernels; known: {', '.join(found)}")
     calls: dict[tuple[str, tuple[int, ...], str], list[Call]] = {}
-    for op, weight in products(found[name], recipe_for(found[name], name.split("/")[1])):
+    config, recipe = found[name], recipe_for(found[name], name.split("/")[1])
+    for op, weight in products(config, recipe):
         form = str(weight.dtype) if isinstance(weight, Tensor) else weight.format
         key = (op, tuple(weight.shape), form)
         if key not in calls:
             calls[key] = list(_calls(op, weight, tokens))
-    return [call for group in calls.values() for call in group]
+    mixers = mixer_calls(config, recipe, tokens)
+    return [*(call for group in calls.values() for call in group), *mixers]
 
 
 def _calls(op: str, weight: Weight, tokens: Sequence[int]) -> Iterator[Call]:

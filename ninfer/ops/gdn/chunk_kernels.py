@@ -224,7 +224,6 @@ def scan(
     STATE: tl.constexpr,
     TYPE: tl.constexpr,
     HALF: tl.constexpr,
-    STAGES: tl.constexpr,
     PLAIN: tl.constexpr,
 ):
     """All whole chunks of a sequence in order; grid (value blocks, V heads, sequences)."""
@@ -245,20 +244,20 @@ def scan(
     t = tl.arange(0, CHUNK)
     square = t[:, None] * CHUNK + t[None, :]
     k_at, q_at = (h // GROUP) * k_head, (h // GROUP) * q_head
-    for n in tl.range(0, chunks, num_stages=STAGES):
+    for n in range(0, chunks):
         place = (before + n) * HEADS + h
         row = first + n * CHUNK
         keys = _key_rows(k, row, k_row, k_at, DK, K, CHUNK).to(HALF)
-        queries = _key_rows(q, row, q_row, q_at, DK, K, CHUNK).to(HALF)
         v_at = v + ((row + t) * v_row)[:, None] + h * v_head + c[None, :]
         value = tl.load(v_at, mask=(c < DV)[None, :], other=0.0).to(tl.float32)
         rise = tl.load(sides + place * 2 * CHUNK + t)
         fall = tl.load(sides + (place * 2 + 1) * CHUNK + t)
         last = tl.load(sides + place * 2 * CHUNK + CHUNK - 1)
         solve = tl.load(transform + place * CHUNK * CHUNK + square)
-        within = tl.load(inner + place * CHUNK * CHUNK + square)
         fresh = value - rise[:, None] * stored_product(keys, s, HALF)
         fresh = wide_product(solve, fresh, HALF)
+        queries = _key_rows(q, row, q_row, q_at, DK, K, CHUNK).to(HALF)
+        within = tl.load(inner + place * CHUNK * CHUNK + square)
         o = rise[:, None] * stored_product(queries, s, HALF) + wide_product(within, fresh, HALF)
         o_at = out + (((row + t) * HEADS + h) * DV)[:, None] + c[None, :]
         tl.store(o_at, rounded(o * scale, TYPE, PLAIN), mask=(c < DV)[None, :])

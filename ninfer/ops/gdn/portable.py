@@ -9,17 +9,15 @@ from torch import Tensor
 from ninfer.errors import UnsupportedError
 from ninfer.ops.gdn import chunk_kernels, kernels
 from ninfer.ops.kernel_types import next_power, supported
-from ninfer.ops.launch import INTERPRETED, architecture, launch
+from ninfer.ops.launch import INTERPRETED, launch
 from ninfer.ops.tensors import DeltaState, RaggedRows
 
 CHUNK: Final = kernels.CHUNK.value
 _GATES: Final = 256
 _KEY_LANES: Final = kernels.LANES.value
-_VALUE_COLUMNS: Final = 32
+_VALUE_COLUMNS: Final = 16
 # Widest head: a matrix has to fit the registers of one program.
 _WIDEST: Final = 128
-# Architectures whose shared memory takes the operands of two chunks at once.
-_ROOMY: Final = frozenset((80, 90, 100))
 
 
 def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,8 +93,8 @@ def tile_sizes(key: int, value: int) -> dict[str, int]:
 
 
 def row_warps(key: int, value: int) -> int:
-    """Warps of a program that has a whole matrix: 64 numbers for each thread."""
-    return min(max(next_power(key) * next_power(value) // 2048, 1), 8)
+    """Warps of a program that has a whole matrix: 128 numbers for each thread."""
+    return min(max(next_power(key) * next_power(value) // 4096, 1), 4)
 
 
 def _rows(parts: Parts, state: DeltaState, rows: RaggedRows, out: Tensor, part: int) -> None:
@@ -183,9 +181,9 @@ def whole_chunks(parts: Parts, state: DeltaState, rows: RaggedRows, out: Tensor)
         COLUMNS=_VALUE_COLUMNS,
         STATE=supported("gated_delta_rule", state.matrix.dtype),
         TYPE=supported("gated_delta_rule", out.dtype),
-        STAGES=2 if architecture(out) in _ROOMY else 1,
         PLAIN=INTERPRETED,
         num_warps=4,
+        num_stages=1,
     )
 
 
