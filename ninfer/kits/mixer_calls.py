@@ -69,14 +69,15 @@ def _state(config: ModelConfig, kept: torch.dtype, slots: int = 2, window: int =
     past, channels = spec.conv_shape
     heads, value_dim, key_dim = spec.recurrent_shape
     pending = _empty(slots, dtype=torch.int64)
-    gates = [_empty(slots, window, heads, dtype=torch.float32) for _ in range(2)]
+    decays, betas = (_empty(slots, window, heads, dtype=torch.float32) for _ in range(2))
     return GdnState(
         conv=ConvState(_empty(slots, past, channels), _empty(slots, window, channels), pending),
         delta=DeltaState(
             _empty(slots, heads, value_dim, key_dim, dtype=kept),
             _empty(slots, window, spec.key_heads, key_dim),
             _empty(slots, window, heads, value_dim),
-            *gates,
+            decays,
+            betas,
             pending,
             _empty(slots, spec.key_heads, dtype=torch.int32),
         ),

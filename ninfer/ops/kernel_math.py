@@ -10,9 +10,9 @@ def rounded(x, TYPE: tl.constexpr, PLAIN: tl.constexpr):
 
     PLAIN is for the interpreter, which cuts float32 down to bf16 where a card rounds.
     """
-    if TYPE == tl.float32:
+    if tl.float32 == TYPE:
         return x
-    elif PLAIN and TYPE == tl.bfloat16:
+    elif PLAIN and tl.bfloat16 == TYPE:
         bits = x.to(tl.int32, bitcast=True)
         bits += 0x7FFF + ((bits >> 16) & 1)
         return (bits & -65536).to(tl.float32, bitcast=True)
@@ -58,7 +58,7 @@ def _parts(x, HALF: tl.constexpr):
 @triton.jit
 def stored_product(a, x, HALF: tl.constexpr):
     """a @ x in float32 precision, for `a` of type HALF and float32 x; HALF float32: plain."""
-    if HALF == tl.float32:
+    if tl.float32 == HALF:
         return tl.dot(a, x, input_precision="ieee")
     else:
         high, middle, low = _parts(x, HALF)
@@ -68,7 +68,7 @@ def stored_product(a, x, HALF: tl.constexpr):
 @triton.jit
 def wide_product(x, y, HALF: tl.constexpr):
     """x @ y in float32 precision, for float32 x and y."""
-    if HALF == tl.float32:
+    if tl.float32 == HALF:
         return tl.dot(x, y, input_precision="ieee")
     else:
         a, b, c = _parts(x, HALF)

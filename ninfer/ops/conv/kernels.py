@@ -15,10 +15,14 @@ def past_row(inputs, window, x, at, place, kept, channel, x_channel, live, PAST:
     """
     slot_inputs, slot_window, first, C, stride = at
     old = inputs + slot_inputs + place * C + channel
-    value = tl.load(old, mask=only_if(live, (place >= 0) & (place < PAST)), other=0.0).to(tl.float32)
+    value = tl.load(old, mask=only_if(live, (place >= 0) & (place < PAST)), other=0.0).to(
+        tl.float32
+    )
     held = place - PAST
     near = window + slot_window + held * C + channel
-    value += tl.load(near, mask=only_if(live, (held >= 0) & (held < kept)), other=0.0).to(tl.float32)
+    value += tl.load(near, mask=only_if(live, (held >= 0) & (held < kept)), other=0.0).to(
+        tl.float32
+    )
     new = held - kept
     here = x + first + new * stride + x_channel
     return value + tl.load(here, mask=only_if(live, new >= 0), other=0.0).to(tl.float32)
@@ -133,6 +137,6 @@ def commit(
     tl.debug_barrier()
     tl.store(inputs + (slot * PAST + j) * C + channel[None, :], value, mask=mask)
     if stays:
-        for r in range(0, tl.minimum(count, H)):
+        for r in range(tl.minimum(count, H)):
             row = tl.load(x + (start + r) * stride + channel, mask=live, other=0.0)
             tl.store(window + (slot * H + r) * C + channel, row, mask=live)

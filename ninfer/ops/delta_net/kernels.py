@@ -199,22 +199,22 @@ def delta_net_rows(
 
     # Programs that share a key head differ only in who writes its state.
     writes = h % GROUP == 0
-    for i in range(0, owed + end - begin):
+    for i in range(owed + end - begin):
         t = begin + i - owed
         if i < owed:
             row = slot * window + i
             k = _float(keys + (row * KEYS + head) * DK + d, in_key)
             v = _float(values + row * (HEADS * DV) + vd, in_value)
-            q = tl.zeros_like(k)
+            q, z = tl.zeros_like(k), tl.zeros_like(v)
             g, beta = tl.load(decays + row * HEADS + h), tl.load(betas + row * HEADS + h)
         else:
             g, beta = gates(tl.load(a + t * a_row + h), tl.load(b + t * b_row + h), log_a, bias)
+            z = _float(gate + t * gate_row + vd, in_value)
             q = _unit(_convolved(q_taps, xq, wq, TYPE, PLAIN), l2_eps, TYPE, PLAIN)
             k = _unit(_convolved(k_taps, xk, wk, TYPE, PLAIN), l2_eps, TYPE, PLAIN)
             v = _convolved(v_taps, xv, wv, TYPE, PLAIN)
-            if GROUP > 1:
-                if (i == owed) & (part == BEFORE):
-                    writes = _last_to_read(arrivals, slot * KEYS + head, GROUP)
+            if GROUP > 1 and (i == owed) & (part == BEFORE):
+                writes = _last_to_read(arrivals, slot * KEYS + head, GROUP)
             if stays:
                 own = only_if(in_key, writes)
                 if i == owed:
@@ -247,7 +247,6 @@ def delta_net_rows(
             if stays & (i == owed - 1):
                 tl.store(place, s, mask=live)
         else:
-            z = _float(gate + t * gate_row + vd, in_value)
             y = rounded(_normed(o * scale, z, weight, eps, DV), TYPE, PLAIN)
             tl.store(out + t * (HEADS * DV) + vd, y, mask=in_value)
     if not stays:

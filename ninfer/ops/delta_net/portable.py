@@ -14,6 +14,7 @@ from ninfer.errors import UnsupportedError
 from ninfer.ops.conv.portable import convolve
 from ninfer.ops.delta_net import kernels
 from ninfer.ops.delta_net.reference import L2_EPS
+from ninfer.ops.gdn.kernels import BEFORE, BEHIND
 from ninfer.ops.gdn.portable import (
     CHUNK,
     Parts,
@@ -55,12 +56,12 @@ def delta_net(
     has_chunks = may_have_chunks(out.shape[0], rows)
     # The rows before the chunks change what the convolution of the chunks reads: it goes first.
     parts = _inputs_of_chunks(x, weights, conv, rows) if has_chunks else None
-    _rows(x, weights, conv, delta, rows, out, eps, kernels.BEFORE.value)
+    _rows(x, weights, conv, delta, rows, out, eps, BEFORE.value)
     if parts is not None:
         core = torch.empty_like(out)
         whole_chunks(parts, delta, rows, core)
         _norm(core, x.gate, weights.norm, rows, out, eps)
-        _rows(x, weights, conv, delta, rows, out, eps, kernels.BEHIND.value)
+        _rows(x, weights, conv, delta, rows, out, eps, BEHIND.value)
     return out
 
 
@@ -70,27 +71,29 @@ def _merged_heads(x: DeltaRows) -> DeltaRows:
     def merged(part: Tensor) -> Tensor:
         return part if part.stride(1) == part.shape[2] or part.shape[1] == 1 else part.contiguous()
 
-    return DeltaRows(
-        merged(x.query), merged(x.key), merged(x.value), merged(x.gate), x.a, x.b
-    )
+    return DeltaRows(merged(x.query), merged(x.key), merged(x.value), merged(x.gate), x.a, x.b)
 
 
 def _inputs_of_chunks(
     x: DeltaRows, weights: DeltaWeights, conv: ConvState, rows: RaggedRows
 ) -> Parts:
     """Convolved and normed inputs of the delta rule for all rows; no state changes."""
-    first, found = 0, []
-    for part in (x.query, x.key, x.value):
-        made = torch.empty(part.shape, dtype=part.dtype, device=part.device)
-        head = None if part is x.value else part.shape[2]
-        flat, target = part.flatten(1), made.flatten(1)
-        convolve(
-            flat, weights.convolution, conv, rows, target, first=first, head=head, eps=L2_EPS
-        )
+    first = 0
+
+    def convolved(part: Tensor, head: int | None) -> Tensor:
+        nonlocal first
+        out = torch.empty(part.shape, dtype=part.dtype, device=part.device)
+        flat = out.flatten(1)
+        taps = weights.convolution
+        convolve(part.flatten(1), taps, conv, rows, flat, first=first, head=head, eps=L2_EPS)
         first += flat.shape[1]
-        found.append(made)
+        return out
+
+    query = convolved(x.query, x.query.shape[2])
+    key = convolved(x.key, x.key.shape[2])
+    value = convolved(x.value, None)
     g, beta = gdn_gating(x.a, x.b, weights.a_log, weights.dt_bias)
-    return Parts(*found, g, beta)
+    return Parts(query, key, value, g, beta)
 
 
 def _rows(

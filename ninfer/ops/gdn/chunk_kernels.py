@@ -83,7 +83,7 @@ def _inverse(k, high, low, strength):
     ratio = tl.exp(tl.where(t > s, _ratio(high, low, high, low), float("-inf")))
     a = inner * ratio * strength[:, None]
     x = tl.where(t == s, 1.0, 0.0)
-    for m in range(0, BLOCK - 1):
+    for m in range(BLOCK - 1):
         column = tl.sum(tl.where(s == m, a, 0.0), axis=1)
         row = tl.sum(tl.where(t == m, x, 0.0), axis=0)
         x -= column[:, None] * row[None, :]
@@ -244,7 +244,7 @@ def scan(
     t = tl.arange(0, CHUNK)
     square = t[:, None] * CHUNK + t[None, :]
     k_at, q_at = (h // GROUP) * k_head, (h // GROUP) * q_head
-    for n in range(0, chunks):
+    for n in range(chunks):
         place = (before + n) * HEADS + h
         row = first + n * CHUNK
         keys = _key_rows(k, row, k_row, k_at, DK, K, CHUNK).to(HALF)

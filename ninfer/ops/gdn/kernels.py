@@ -151,7 +151,7 @@ def delta_rows(
     place = matrix + (slot * HEADS + h) * (DV * DK) + tile
     s = tl.load(place, mask=live, other=0.0).to(tl.float32)
     head = h // GROUP
-    for i in range(0, count):
+    for i in range(count):
         if i < owed:
             row = slot * window + i
             key = tl.load(keys + (row * (HEADS // GROUP) + head) * DK + d, mask=in_key, other=0.0)
@@ -214,7 +214,7 @@ def keep_rows(
     start, stop = tl.load(offsets + b), tl.load(offsets + b + 1)
     slot = tl.load(slots + b)
     head, d, lane = h // GROUP, tl.arange(0, K), tl.arange(0, V)
-    for r in range(0, tl.minimum(stop - start, window)):
+    for r in range(tl.minimum(stop - start, window)):
         t, row = start + r, slot * window + r
         if h % GROUP == 0:
             key = tl.load(k + t * k_row + head * k_head + d, mask=d < DK, other=0.0)

@@ -12,7 +12,7 @@ from ninfer.ops.kernel_types import next_power, supported
 from ninfer.ops.launch import INTERPRETED, launch
 from ninfer.ops.tensors import DeltaState, RaggedRows
 
-CHUNK: Final = kernels.CHUNK.value
+CHUNK: Final[int] = kernels.CHUNK.value
 _GATES: Final = 256
 _KEY_LANES: Final = kernels.LANES.value
 _VALUE_COLUMNS: Final = 16
