@@ -5,16 +5,11 @@ from typing import Final
 from torch import Tensor
 
 from ninfer.ops import checks
-from ninfer.ops.conv import check_state as check_convolution
 from ninfer.ops.delta_net import reference
 from ninfer.ops.dispatch import Route
-from ninfer.ops.gdn import check_state as check_delta
-from ninfer.ops.precision import wide
 from ninfer.ops.tensors import ConvState, DeltaRows, DeltaState, DeltaWeights, RaggedRows
 
 _DELTA_NET: Final = Route(reference.delta_net)
-# Inside the square root of the length of a query or key head, fixed by the model.
-L2_EPS: Final = reference.L2_EPS
 
 
 def delta_net(
@@ -52,8 +47,8 @@ def delta_net(
     checks.shaped(op, "weights.a_log", weights.a_log, (heads,), x.value)
     checks.shaped(op, "weights.dt_bias", weights.dt_bias, (heads,), x.value)
     checks.shaped(op, "weights.norm", weights.norm, (width,), x.value)
-    check_convolution(op, conv, size, x.value)
-    check_delta(op, delta, x.key, x.value, wide(x.value))
+    checks.conv_state(op, conv, size, x.value)
+    checks.delta_state(op, delta, x.key, x.value)
     checks.ragged(op, rows, x.value)
     return _DELTA_NET.run(x, weights, conv, delta, rows, eps=eps)
 

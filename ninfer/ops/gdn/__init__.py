@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from ninfer.ops import checks
@@ -63,33 +62,6 @@ def gated_delta_rule(
             raise checks.wrong(op, name, x.dtype, str(wide(q)))
     checks.shaped(op, "g", g, v.shape[:2], q)
     checks.shaped(op, "beta", beta, v.shape[:2], q)
-    check_state(op, state, k, v, wide(q))
+    checks.delta_state(op, state, k, v)
     checks.ragged(op, rows, q)
     return _GATED_DELTA_RULE.run(q, k, v, g, beta, state, rows)
-
-
-def check_state(op: str, state: DeltaState, k: Tensor, v: Tensor, gates: torch.dtype) -> None:
-    """A state that fits k [T, Hk, Dk] and v [T, Hv, Dv], with decays and strengths of one type."""
-    dtype = wide(k)
-    narrow = state.matrix.dtype is torch.bfloat16 and dtype is torch.float32
-    if state.matrix.dtype is not dtype and not narrow:
-        raise checks.wrong(op, "state.matrix", state.matrix.dtype, str(dtype))
-    checks.state(op, "state.matrix", state.matrix, (*v.shape[1:], k.shape[2]), v)
-    windows = (
-        ("state.keys", state.keys, k.dtype, k.shape[1:], k),
-        ("state.values", state.values, v.dtype, v.shape[1:], v),
-        ("state.decays", state.decays, gates, v.shape[1:2], v),
-        ("state.betas", state.betas, gates, v.shape[1:2], v),
-    )
-    for name, part, kind, tail, source in windows:
-        if part.dtype is not kind:
-            raise checks.wrong(op, name, part.dtype, str(kind))
-        checks.window(op, name, part, state.matrix, tail, source)
-        if part.shape[1] != state.window:
-            raise checks.wrong(op, name, f"of {part.shape[1]} rows", f"of {state.window} rows")
-    checks.indices(op, "state.pending", state.pending, state.matrix.shape[:1], v)
-    if state.arrivals is not None:
-        if state.arrivals.dtype is not torch.int32:
-            raise checks.wrong(op, "state.arrivals", state.arrivals.dtype, "int32")
-        shape = (state.matrix.shape[0], k.shape[1])
-        checks.shaped(op, "state.arrivals", state.arrivals, shape, v)
