@@ -12,6 +12,7 @@ from ninfer.bench.delta_rows import delta_rows
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
+from ninfer.bench.sampling_case import sampling_rows
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.linear.compiler import compiler_version
@@ -37,7 +38,7 @@ CHAIN_TOKENS: Final = (1, 8)
 
 
 def run() -> Findings:
-    """Roofs, products, the chain of one layer and Gated DeltaNet, on the current card.
+    """Roofs, products, the chain of one layer, Gated DeltaNet and draws, on the current card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -55,7 +56,7 @@ def run() -> Findings:
             rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
-    for part in (chain_rows, delta_rows):
+    for part in (chain_rows, delta_rows, sampling_rows):
         try:
             rows += part(device, read)
         except (FormatError, UnsupportedError) as error:

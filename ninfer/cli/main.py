@@ -15,6 +15,8 @@ from ninfer.version import VERSION
 # Name, module below ninfer.cli, what it does. A module offers build_parser() and main(argv).
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
+    "chat": ("chat", "talk with a model of a server or an artifact"),
+    "connect": ("connect", "configure another program for a running server"),
     "plan": ("plan", "tell what fits into a device's memory"),
     "describe": ("describe", "list what an artifact holds"),
     "convert": ("convert", "make an artifact from a Hugging Face checkpoint"),

@@ -4,10 +4,31 @@ from ninfer.formats import GroupedMatrix
 from ninfer.ops.conv.portable import causal_conv_silu
 from ninfer.ops.delta_net.portable import delta_net
 from ninfer.ops.dispatch import register, register_residence
+from ninfer.ops.drafts.portable import accept_drafts, block_rows
+from ninfer.ops.dynamic_conv.portable import dynamic_conv
 from ninfer.ops.embedding.portable import embed
 from ninfer.ops.gdn.portable import gated_delta_rule, gdn_gating
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
 from ninfer.ops.linear.portable import linear, linear_add, linear_swiglu
+from ninfer.ops.sampling.portable import (
+    add_bias,
+    argmax,
+    draw,
+    finite_rows,
+    logprobs,
+    mask,
+    next_tokens,
+    penalise,
+    sample,
+    top_logprobs,
+    uniforms,
+)
+from ninfer.ops.selector.portable import (
+    edge_scores,
+    indexed_argmax,
+    indexed_top,
+    tempered_softmax,
+)
 from ninfer.ops.tensors import StoredWeight, Weight
 
 
@@ -18,6 +39,10 @@ def resident(weight: StoredWeight, paired: bool) -> Weight:
     return weight
 
 
-register("portable", linear, linear_add, linear_swiglu, embed)
+register("portable", linear, linear_add, linear_swiglu, embed, dynamic_conv)
 register("portable", causal_conv_silu, gdn_gating, gated_delta_rule, delta_net)
+register("portable", penalise, add_bias, mask, finite_rows, argmax, draw, sample, next_tokens)
+register("portable", uniforms, logprobs, top_logprobs)
+register("portable", indexed_argmax, indexed_top, edge_scores, tempered_softmax)
+register("portable", accept_drafts, block_rows)
 register_residence("portable", resident)

@@ -41,7 +41,7 @@ def gated_delta(
     solved = UnitInverse.apply(_system(k @ k.transpose(-1, -2), within, beta)).to(v.dtype)
     right, kept, scaled = _scaled(q, k, v, beta, total)
     update, erased = (solved @ right).chunk(2, dim=-1)
-    states, fresh = _scan(update, erased, kept, total[..., -1].exp())
+    states, fresh = _Scan.apply(update, erased, kept, total[..., -1].exp())
     near = _weighted(q @ k.transpose(-1, -2), within, q.shape[-1] ** -0.5) @ fresh
     return torch.baddbmm(near.flatten(0, 1), scaled.flatten(0, 1), states.flatten(0, 1)).view_as(
         near
@@ -125,20 +125,57 @@ def _weighted(products: Tensor, within: Tensor, scale: float) -> Tensor:
     return (products.float() * within * scale).to(products.dtype)
 
 
-def _scan(update: Tensor, erased: Tensor, kept: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """States [N, G, D, D] before each chunk and written values [N, G, C, D] of each."""
-    groups, dim = update.shape[1], update.shape[3]
-    state = torch.zeros(groups, dim, dim, device=update.device)
-    states, fresh = [], []
-    chunks = (x.unbind(0) for x in (update, erased, kept, last))
-    for up, out, keep, factor in zip(*chunks, strict=True):
+class _Scan(torch.autograd.Function):
+    """States [N, G, D, D] before each chunk and written values [N, G, C, D] of each.
+
+    Written out because autograd would keep and add up many small matrices for every chunk.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, update: Tensor, erased: Tensor, kept: Tensor, last: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        count, groups, _, dim = update.shape
+        state = torch.zeros(groups, dim, dim, device=update.device)
         before = state.to(update.dtype)
-        written = torch.baddbmm(up, out, before, alpha=-1)
-        added = torch.bmm(keep.transpose(1, 2), written).float()
-        state = torch.addcmul(added, state, factor[:, None, None])
-        states.append(before)
-        fresh.append(written)
-    return torch.stack(states), torch.stack(fresh)
+        states, fresh = [], []
+        for i in range(count):
+            states.append(before)
+            fresh.append(torch.baddbmm(update[i], erased[i], before, alpha=-1))
+            added = torch.bmm(kept[i].transpose(1, 2), fresh[i])
+            state, before = _carried(added, state, last[i])
+        found = torch.stack(states), torch.stack(fresh)
+        ctx.save_for_backward(erased, kept, last, *found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        erased, kept, last, states, fresh = ctx.saved_tensors
+        to_states, to_fresh = grads
+        state = torch.zeros_like(states[0], dtype=torch.float32)
+        after = state.to(states.dtype)
+        afters, written = [], []
+        for i in reversed(range(len(states))):
+            afters.append(after)
+            written.append(torch.baddbmm(to_fresh[i], kept[i], after))
+            added = torch.baddbmm(to_states[i], erased[i].transpose(1, 2), written[-1], alpha=-1)
+            state, after = _carried(added, state, last[i])
+        after, to_update = torch.stack(afters[::-1]), torch.stack(written[::-1])
+        to_erased = -(to_update @ states.transpose(-1, -2))
+        return to_update, to_erased, fresh @ after.transpose(-1, -2), _overlap(after, states)
+
+
+@fused
+def _carried(added: Tensor, state: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """added + factor * state, in float32 and in the dtype of `added`; factor [G]."""
+    new = added.float() + state * factor[:, None, None]
+    return new, new.to(added.dtype)
+
+
+@fused
+def _overlap(a: Tensor, b: Tensor) -> Tensor:
+    """Sums of a * b [..., D, D] over each matrix, in float32."""
+    return (a.float() * b.float()).sum((-1, -2))
 
 
 class UnitInverse(torch.autograd.Function):

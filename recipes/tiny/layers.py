@@ -15,6 +15,7 @@ from recipes.tiny.documents import Documents, causal_attention
 from recipes.tiny.fused import fused
 from recipes.tiny.gated_delta import gated_delta, unchunked
 from recipes.tiny.quantised import Rows, imitate
+from recipes.tiny.short_convolution import short_convolution
 
 EPS = 1e-6
 
@@ -27,9 +28,9 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 @fused
-def gated_rms_norm(out: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
-    """x / rms(x) * weight * silu(gate) of chunked x [N, B * H, C, D] and gate [B, T, H, D]."""
-    wide = unchunked(out, gate.shape[0]).float()
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
+    """x / rms(x) * weight * silu(gate) over the last dimension, in float32, in gate's dtype."""
+    wide = x.float()
     normed = wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight
     return (normed * functional.silu(gate.float())).to(gate.dtype)
 
@@ -41,25 +42,16 @@ def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
 
 
 @fused
-def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
-    """x * sigmoid(gate)."""
-    return x * torch.sigmoid(gate)
+def shared_out(both: Tensor, share: Tensor) -> Tensor:
+    """silu(gate) * up * share of the halves of `both` [..., E, 2 * I] and shares [..., E]."""
+    gate, up = both.chunk(2, dim=-1)
+    return functional.silu(gate) * up * share.unsqueeze(-1)
 
 
 @fused
-def short_convolution(x: Tensor, taps: Tensor, offsets: Tensor) -> Tensor:
-    """Causal depthwise convolution of x [B, T, C] by taps [C, 4], then SiLU; last tap is newest.
-
-    `offsets` [B, T] count from the start of each document, which the taps do not reach behind.
-    """
-    length, width = x.shape[1], taps.shape[1]
-    padded = functional.pad(x.float(), (0, 0, width - 1, 0))
-    mixed = x.float() * taps[:, -1]
-    for back in range(1, width):
-        tap = width - 1 - back
-        shifted = padded[:, tap : tap + length] * taps[:, tap]
-        mixed = mixed + torch.where((offsets >= back).unsqueeze(-1), shifted, 0.0)
-    return functional.silu(mixed).to(x.dtype)
+def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
+    """x * sigmoid(gate)."""
+    return x * torch.sigmoid(gate)
 
 
 @fused
@@ -181,7 +173,7 @@ class GatedDeltaNet(nn.Module):
         sizes = [self.keys * self.dim] * 2 + [self.values * self.dim]
         query, key, value = (p.unflatten(-1, (-1, self.dim)) for p in mixed.split(sizes, dim=-1))
         gates = (self.in_proj_a(x), self.in_proj_b(x), self.A_log, self.dt_bias)
-        out = gated_delta(query, key, value, *gates, offsets == 0)
+        out = unchunked(gated_delta(query, key, value, *gates, offsets == 0), len(x))
         gate = self.in_proj_z(x).unflatten(-1, (self.values, self.dim))
         return self.out_proj(gated_rms_norm(out, gate, self.norm.weight).flatten(2))
 
@@ -239,8 +231,7 @@ class SparseMoe(nn.Module):
         self.balance = self.count * (chosen * logits.softmax(-1).mean((0, 1))).sum()
         gate_up = self._experts("gate_up_proj").flatten(0, 1).to(x.dtype)  # [E * 2 * I, hidden]
         both = functional.linear(x, gate_up).unflatten(-1, (self.count, -1))
-        gate, up = both.chunk(2, dim=-1)
-        inner = (silu_mul(gate, up) * share.unsqueeze(-1).to(x.dtype)).flatten(-2)
+        inner = shared_out(both, share.to(x.dtype)).flatten(-2)
         down = self._experts("down_proj").transpose(0, 1).flatten(1).to(x.dtype)  # [hidden, E * I]
         shared = sigmoid_mul(self.shared_expert(x), self.shared_expert_gate(x))
         return functional.linear(inner, down) + shared

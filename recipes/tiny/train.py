@@ -102,8 +102,8 @@ class Passes:
     """The pass for each shape of batch, made anew when training enters another stage."""
 
     def __init__(self, model: DemoModel, *, capture: bool) -> None:
-        self._model = model
-        self._pool = torch.cuda.graph_pool_handle() if capture else None
+        self._model, self._capture = model, capture
+        self._pool: Any = None
         self._stage: tuple[bool, bool] | None = None
         self._known: dict[torch.Size, Pass] = {}
 
@@ -113,6 +113,8 @@ class Passes:
         if stage != self._stage:
             self._stage = stage
             self._known.clear()
+            # Memory that no graph uses any more is given up, so that its handle is of no use.
+            self._pool = torch.cuda.graph_pool_handle() if self._capture else None
             self._model.imitate_storage(stage[0])
         shape = batch.ids.shape
         if shape not in self._known:

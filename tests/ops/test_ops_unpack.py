@@ -6,6 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from ninfer.formats import quantise
 from ninfer.formats.grouped import pack, unpack
@@ -70,8 +72,20 @@ def tile_words(form: str) -> tuple[np.ndarray, torch.Tensor]:
     return block.numpy().view(np.uint32), unpack(matrix)[0][:, :64].int()
 
 
-# Lane 4 r + j, and c: the pairs of words that meet in one piece of assembly.
-R, J, C = (part.ravel() for part in np.meshgrid(range(8), range(4), range(2), indexing="ij"))
+# Lane 4 r + j, and the word m of the lane, which is 2 c + m0.
+R, J, M = (part.ravel() for part in np.meshgrid(range(8), range(4), range(4), indexing="ij"))
+WORD = 4 * (4 * R + J) + M
+C, M0 = M // 2, M % 2
+
+
+def nibble_words(words: np.ndarray, bits: int) -> list[np.ndarray]:
+    """Inputs of the assembly of 4- to 6-bit codes, as the device function prepares them."""
+    lane = 4 * R + J
+    if bits == 4:
+        return [words[WORD]]
+    place, turn = (128 + lane, 4 * M) if bits == 5 else (128 + 2 * lane + C, 8 * M0)
+    high = words[place]
+    return [words[WORD], shift_wrapped(high, high, turn)]
 
 
 @pytest.mark.parametrize(
@@ -79,34 +93,25 @@ R, J, C = (part.ravel() for part in np.meshgrid(range(8), range(4), range(2), in
 )
 def test_nibble_assembly(form: str, bits: int):
     words, codes = tile_words(form)
-    lane = 4 * R + J
-    inputs = [words[4 * lane + 2 * C + m0] for m0 in range(2)]
-    if bits == 5:
-        inputs += [words[128 + lane]] * 2 + [8 * C] * 2
-    if bits == 6:
-        inputs += [words[128 + 2 * lane + C]] * 2
-    outputs = run(codec._assembly(bits), 8, *inputs)
-    for m0 in range(2):
-        for h in range(2):
-            for e in range(2):
-                got = halves(outputs[4 * m0 + h + 2 * e])
-                for p in range(2):
-                    want = codes[8 * h + R, 32 * C + 8 * J + 4 * m0 + 2 * e + p]
-                    assert torch.equal(got[:, p].int(), want), (m0, h, e, p)
+    outputs = run(codec._assembly(bits), 4, *nibble_words(words, bits))
+    for h in range(2):
+        for e in range(2):
+            got = halves(outputs[h + 2 * e])
+            for p in range(2):
+                want = codes[8 * h + R, 32 * C + 8 * J + 4 * M0 + 2 * e + p]
+                assert torch.equal(got[:, p].int(), want), (h, e, p)
 
 
 def test_byte_assembly():
     words, codes = tile_words("W8G32_F16S")
-    # Half block C; word (m0, e) of a lane, of which two neighbours differ in e.
-    for m0 in range(2):
-        place = 128 * C + 4 * (4 * R + J) + 2 * m0
-        outputs = run(codec._assembly8(), 4, words[place], words[place + 1])
-        for e in range(2):
-            for h in range(2):
-                got = halves(outputs[2 * e + h])
-                for p in range(2):
-                    want = codes[8 * h + R, 32 * C + 8 * J + 4 * m0 + 2 * e + p]
-                    assert torch.equal(got[:, p].int(), want), (m0, e, h, p)
+    # Two half blocks; of a lane's words m, c is in the place of the half of the half block.
+    for half in range(2):
+        outputs = run(codec._assembly8(), 2, words[128 * half + WORD])
+        for h in range(2):
+            got = halves(outputs[h])
+            for p in range(2):
+                want = codes[8 * h + R, 32 * half + 8 * J + 4 * C + 2 * M0 + p]
+                assert torch.equal(got[:, p].int(), want), (half, h, p)
 
 
 @pytest.mark.parametrize("bits", [4, 5, 6])
@@ -115,11 +120,37 @@ def test_every_code_is_reached(bits: int):
     codes = torch.arange(-(1 << (bits - 1)), 1 << (bits - 1)).repeat(16 * 64 // (1 << bits))
     matrix = pack(codes.view(16, 64).to(torch.int8), torch.ones(16, 1).half(), f"Q{bits}G64_F16S")
     words = to_fragments(matrix, 2).words[0, 0, : code_bytes(bits)].numpy().view(np.uint32)
-    lane = 4 * R + J
-    inputs = [words[4 * lane + 2 * C + m0] for m0 in range(2)]
-    if bits == 5:
-        inputs += [words[128 + lane]] * 2 + [8 * C] * 2
-    if bits == 6:
-        inputs += [words[128 + 2 * lane + C]] * 2
-    seen = torch.cat([halves(x).flatten() for x in run(codec._assembly(bits), 8, *inputs)])
+    outputs = run(codec._assembly(bits), 4, *nibble_words(words, bits))
+    seen = torch.cat([halves(x).flatten() for x in outputs])
     assert torch.equal(seen.int().sort().values, codes.int().sort().values)
+
+
+@triton.jit
+def codes_of(words, out, BITS: tl.constexpr, PLAIN: tl.constexpr, ROWS: tl.constexpr):
+    """All planes [8, ROWS, 16] (4 of 8-bit codes) of one block in each tile."""
+    row, y = tl.arange(0, ROWS), tl.arange(0, 16)
+    block = (words + row // 8 * (32 * BITS))[:, None]
+    r = (row % 8)[:, None]
+    if BITS == 8:
+        planes = codec.unpack_bytes(block, r, y[None, :], PLAIN, tl.bfloat16)
+    else:
+        planes = codec.unpack_nibbles(block, r, y[None, :], BITS, PLAIN, tl.bfloat16)
+    at = out + row[:, None] * 16 + y[None, :]
+    for i in tl.static_range(4 if BITS == 8 else 8):
+        tl.store(at + i * ROWS * 16, planes[i].to(tl.float32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize("rows", [8, 16, 64])
+@pytest.mark.parametrize("bits", [4, 5, 6, 8])
+def test_both_forms_give_the_same_codes(bits: int, rows: int, warps: int):
+    """Whatever way the compiler lays a tile over threads."""
+    count = rows // 8 * 32 * bits
+    words = torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, device="cuda")
+    found = []
+    for plain in (True, False):
+        out = torch.full((4 if bits == 8 else 8, rows, 16), torch.nan, device="cuda")
+        codes_of[(1,)](words, out, bits, plain, rows, num_warps=warps)
+        found.append(out)
+    assert torch.equal(*found)

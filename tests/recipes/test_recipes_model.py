@@ -26,6 +26,7 @@ from recipes.tiny.model import DemoModel
 from recipes.tiny.optimiser import Muon, optimisers
 from recipes.tiny.own_outputs import own_answers
 from recipes.tiny.quantised import Rows, imitate
+from recipes.tiny.short_convolution import short_convolution
 
 
 def slow_delta(
@@ -84,6 +85,33 @@ def test_delta_rule_in_chunks_is_the_recurrence(
         strict=True,
     ):
         assert (mine - theirs).abs().max() < 1e-3 * theirs.abs().max()
+
+
+def slow_convolution(x: Tensor, taps: Tensor, offsets: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    for b in range(x.shape[0]):
+        for t in range(x.shape[1]):
+            for back in range(min(taps.shape[1], int(offsets[b, t]) + 1)):
+                out[b, t] = out[b, t] + x[b, t - back] * taps[:, -1 - back]
+    return torch.nn.functional.silu(out)
+
+
+def test_convolution_stays_inside_documents() -> None:
+    x = torch.randn(2, 20, 5, dtype=torch.float64, requires_grad=True)
+    taps = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    starts = [[0, 1, 2, 9, 19], [0]]
+    offsets = torch.tensor(
+        [[t - max(s for s in row if s <= t) for t in range(20)] for row in starts]
+    )
+    got, want = (f(x, taps, offsets) for f in (short_convolution, slow_convolution))
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    along = torch.randn_like(want)
+    for mine, theirs in zip(
+        torch.autograd.grad((got * along).sum(), (x, taps)),
+        torch.autograd.grad((want * along).sum(), (x, taps)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-5)
 
 
 def reference_of(name: str, model: DemoModel) -> torch.nn.Module:

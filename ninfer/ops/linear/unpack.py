@@ -26,36 +26,28 @@ _MINUS_ONES = 0xBF80BF80
 
 
 def _assembly(bits: int) -> str:
-    """PTX that unpacks two neighbouring words into eight pairs, $(4 m0 + i) for register i."""
-    words = (8, 9)
+    """PTX that unpacks a word into four pairs of bf16, one for each register i."""
     lines = ["{", ".reg .b32 t, u, one, less;"]
     lines += [f"mov.b32 one, {_ONES:#010x};", f"mov.b32 less, {_EXCESS[bits]:#010x};"]
-    if bits == 5:
-        # The word serves four products; the pair of this half (c) is turned to the front.
-        lines += [".reg .b32 h0, h1;", "shf.r.wrap.b32 h0, $10, $10, $12;"]
-        lines += ["shf.r.wrap.b32 h1, $11, $11, $13;"]
-    for m0, word in enumerate(words):
-        for i in range(4):
-            lines.append(f"shf.r.wrap.b32 t, ${word}, ${word}, {4 * i};")
-            lines.append(f"lop3.b32 t, t, {_MASK[bits]:#010x}, {_FLOOR[bits]:#010x}, 0xEA;")
-            if bits > 4:
-                high = f"h{m0}" if bits == 5 else f"${10 + m0}"
-                turn = 4 * m0 + i if bits == 5 else 8 * m0 + 2 * i
-                lines.append(f"shf.r.wrap.b32 u, {high}, {high}, {turn};")
-                lines.append(f"lop3.b32 t, u, {_HIGH_MASK[bits]:#010x}, t, 0xEA;")
-            lines.append(f"fma.rn.bf16x2 ${4 * m0 + i}, t, one, less;")
+    for i in range(4):
+        lines.append(f"shf.r.wrap.b32 t, $4, $4, {4 * i};")
+        lines.append(f"lop3.b32 t, t, {_MASK[bits]:#010x}, {_FLOOR[bits]:#010x}, 0xEA;")
+        if bits > 4:
+            # The high bits of the word are turned to the front already.
+            lines.append(f"shf.r.wrap.b32 u, $5, $5, {(bits - 4) * i};")
+            lines.append(f"lop3.b32 t, u, {_HIGH_MASK[bits]:#010x}, t, 0xEA;")
+        lines.append(f"fma.rn.bf16x2 ${i}, t, one, less;")
     return "\n".join([*lines, "}"])
 
 
 def _assembly8() -> str:
-    """PTX that unpacks two neighbouring words of 8-bit codes, $(2 e + h) for half h."""
+    """PTX that unpacks a word of 8-bit codes into the pairs of its two halves."""
     lines = ["{", ".reg .b32 s, lo, hi, less;", f"mov.b32 less, {_MINUS_ONES:#010x};"]
-    for e, word in enumerate((4, 5)):
-        for h in range(2):
-            lines.append(f"shr.u32 s, ${word}, {8 * h};")
-            lines.append("lop3.b32 lo, s, 0x007F007F, 0x43004300, 0xEA;")
-            lines.append("lop3.b32 hi, s, 0x00800080, 0x43004300, 0xEA;")
-            lines.append(f"fma.rn.bf16x2 ${2 * e + h}, hi, less, lo;")
+    for h in range(2):
+        lines.append(f"shr.u32 s, $2, {8 * h};")
+        lines.append("lop3.b32 lo, s, 0x007F007F, 0x43004300, 0xEA;")
+        lines.append("lop3.b32 hi, s, 0x00800080, 0x43004300, 0xEA;")
+        lines.append(f"fma.rn.bf16x2 ${h}, hi, less, lo;")
     return "\n".join([*lines, "}"])
 
 
@@ -85,6 +77,19 @@ def _turned(word, count: tl.constexpr):
     """32-bit words rotated right by 1..31 bits."""
     bits = word.to(tl.uint32, bitcast=True)
     return (bits >> count) | (bits << (32 - count))
+
+
+@triton.jit
+def _turned_by(word, count):
+    """32-bit words rotated right by 0..31 bits."""
+    return tl.inline_asm_elementwise(
+        "shf.r.wrap.b32 $0, $1, $1, $2;",
+        "=r,r,r",
+        [word, count],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=1,
+    )
 
 
 @triton.jit
@@ -123,62 +128,49 @@ def unpack_nibbles(block, row, y, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERA
     else:
         words = tl.load(block + row * 16 + y)
         if BITS == 4:
-            return tl.inline_asm_elementwise(
+            pairs = tl.inline_asm_elementwise(
                 _UNPACK4,
-                "=r,=r,=r,=r,=r,=r,=r,=r,r,r",
+                "=r,=r,=r,=r,r",
                 [words],
-                dtype=(
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                ),
+                dtype=(tl.int32, tl.int32, tl.int32, tl.int32),
                 is_pure=True,
-                pack=2,
-            )
-        elif BITS == 5:
-            high = tl.load(block + 128 + row * 4 + y // 4)
-            turn = tl.broadcast_to(4 * (y & 2), words.shape)
-            return tl.inline_asm_elementwise(
-                _UNPACK5,
-                "=r,=r,=r,=r,=r,=r,=r,=r,r,r,r,r,r,r",
-                [words, high, turn],
-                dtype=(
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                ),
-                is_pure=True,
-                pack=2,
+                pack=1,
             )
         else:
-            high = tl.load(block + 128 + row * 8 + y // 2)
-            return tl.inline_asm_elementwise(
-                _UNPACK6,
-                "=r,=r,=r,=r,=r,=r,=r,=r,r,r,r,r",
+            if BITS == 5:
+                high = tl.load(block + 128 + row * 4 + y // 4)
+                high = _turned_by(high, 4 * (y & 3))
+            else:
+                high = tl.load(block + 128 + row * 8 + y // 2)
+                high = _turned_by(high, 8 * (y & 1))
+            pairs = tl.inline_asm_elementwise(
+                _UNPACK5 if BITS == 5 else _UNPACK6,
+                "=r,=r,=r,=r,r,r",
                 [words, high],
-                dtype=(
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                    tl.bfloat16,
-                ),
+                dtype=(tl.int32, tl.int32, tl.int32, tl.int32),
                 is_pure=True,
-                pack=2,
+                pack=1,
             )
+        a0, b0 = _planes(pairs[0])
+        a1, b1 = _planes(pairs[1])
+        a2, b2 = _planes(pairs[2])
+        a3, b3 = _planes(pairs[3])
+        return a0, a1, a2, a3, b0, b1, b2, b3
+
+
+@triton.jit
+def _planes(pairs):
+    """Pairs of bf16 [rows, 16] of words m0 = y & 1 as the two planes of bf16 [rows, 16]."""
+    even, odd = tl.split(pairs.reshape(pairs.shape[0], 8, 2))
+    return _spread(even), _spread(odd)
+
+
+@triton.jit
+def _spread(pairs):
+    """Pairs of bf16 [rows, 8], the first in the low half, as bf16 [rows, 16]."""
+    low = pairs.to(tl.int16).to(tl.bfloat16, bitcast=True)
+    high = (pairs >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return tl.join(low, high).reshape(pairs.shape[0], 16)
 
 
 @triton.jit
@@ -201,14 +193,17 @@ def unpack_bytes(block, row, y, PLAIN: tl.constexpr, OPERAND: tl.constexpr):
             byte_plane(block, row, y, 1, 1).to(OPERAND),
         )
     else:
-        return tl.inline_asm_elementwise(
+        pairs = tl.inline_asm_elementwise(
             _UNPACK8,
-            "=r,=r,=r,=r,r,r",
+            "=r,=r,r",
             [tl.load(block + row * 16 + y)],
-            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+            dtype=(tl.int32, tl.int32),
             is_pure=True,
-            pack=2,
+            pack=1,
         )
+        a0, b0 = _planes(pairs[0])
+        a1, b1 = _planes(pairs[1])
+        return a0, a1, b0, b1
 
 
 @triton.jit

@@ -1,0 +1,1 @@
+"""HTTP: both protocols and the page over one engine."""
