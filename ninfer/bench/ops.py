@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from ninfer.bench import linear_case, linear_chain, ops_moe
+from ninfer.bench.delta_rows import delta_rows
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
@@ -43,7 +44,7 @@ CHAIN_TOKENS: Final = (1, 8)
 
 
 def run() -> Findings:
-    """Roofs, products, the chain of one layer, experts, row ops and draws, on the current card.
+    """Roofs, products, a layer's chain, DeltaNet, experts, row ops and draws, on this card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -61,7 +62,7 @@ def run() -> Findings:
             rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
-    for part in (chain_rows, sampling_rows):
+    for part in (chain_rows, delta_rows, sampling_rows):
         try:
             rows += part(device, read)
         except (FormatError, UnsupportedError) as error:

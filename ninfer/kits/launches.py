@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import UsageError
+from ninfer.kits.mixer_calls import mixer_calls
 from ninfer.kits.round_calls import round_calls
 from ninfer.kits.row_calls import row_calls
 from ninfer.models.qwen3_6.products import mixtures, products
@@ -52,7 +53,8 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
             calls[key] = list(_mixture_calls(mixture, tokens, top_k))
     products_of_layers = (call for group in calls.values() for call in group)
     between = (call for count in tokens for call in row_calls(config.text, count))
-    return [*products_of_layers, *between, *round_calls(config)]
+    mixers = mixer_calls(config, recipe, tokens)
+    return [*products_of_layers, *mixers, *between, *round_calls(config)]
 
 
 def _named(weight: Weight) -> str:

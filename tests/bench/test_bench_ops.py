@@ -126,6 +126,7 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
     monkeypatch.setattr(ops, "driver_version", lambda: "13.0")
     monkeypatch.setattr(ops, "replayed", lambda calls, per=None: TIMING)
     monkeypatch.setattr(ops, "chain_rows", lambda device, read: [])
+    monkeypatch.setattr(ops, "delta_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "sampling_rows", lambda device, read: [])
     monkeypatch.setattr(linear_case, "product", made)
     monkeypatch.setattr(fast, "launch", right)
