@@ -10,14 +10,17 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ninfer.engine.callers import Callers
+from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.engine import Engine
+from ninfer.engine.generations import Generations, Inbox
 from ninfer.engine.options import GenerationOptions
 from ninfer.engine.session import Session
 from ninfer.engine.watchdog import Watchdog
 from ninfer.errors import NInferError, RequestFailedError, UnavailableError
+from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
 from ninfer.request import Conversation, FinishReason, GenerationEvent, PreparedPrompt
-from ninfer.runtime import Progress, Sequence
+from ninfer.runtime import Progress, Sequence, SequenceRequest
 
 log = get_logger(__name__)
 
@@ -74,9 +77,58 @@ class AsyncEngine:
         """Whether a request would be taken now."""
         return self._trouble is None
 
-    def prepare(self, conversation: Conversation) -> PreparedPrompt:
-        """Render and tokenize messages. Raises PromptError naming the message."""
-        return self._engine.prepare(conversation)
+    @property
+    def engine(self) -> Engine:
+        """The engine, for what may be asked of it from any thread: texts, facts and a snapshot."""
+        return self._engine
+
+    def prepare(
+        self, conversation: Conversation, sources: SourceRules | None = None
+    ) -> PreparedPrompt:
+        """Load media, render and tokenize messages; takes its time, so not on an event loop.
+
+        Raises PromptError naming the message.
+        """
+        return self._engine.prepare(conversation, sources)
+
+    async def start(
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        count: int = 1,
+        *,
+        arrived: float | None = None,
+    ) -> Generations:
+        """Queue `count` generations of a prompt; the caller closes what it gets.
+
+        Raises as Engine.generate_many, and UnavailableError, now or from what it gives, when the
+        engine is in trouble; a generation that `close` ends has the result `cancelled`.
+        """
+        build = partial(self._ready, prompt, options, count, arrived)
+        # Compiling a grammar may take a second, in which no one's text would go out.
+        slow = constraint_spec(options) is not None
+        requests = await asyncio.to_thread(build) if slow else build()
+        inbox = Inbox()
+        started: list[Sequence] = []
+
+        def submit() -> list[tuple[Sequence, Session]]:
+            made = self._engine.submit_requests(requests)
+            for sequence, _ in made:
+                started.append(sequence)
+                self._callers.add(sequence, inbox)
+            return made
+
+        def drop(sequences: list[Sequence]) -> None:
+            self._commands.put(partial(self._drop, sequences))
+
+        now = self._clock()
+        try:
+            made = await self._call(submit)
+        except BaseException:
+            # Commands keep their order, so this also finds a start that nobody waited for.
+            drop(started)
+            raise
+        return Generations(inbox, made, now, drop)
 
     async def generate(
         self,
@@ -108,44 +160,13 @@ class AsyncEngine:
         Raises as Engine.generate_many, and UnavailableError as `generate`; an error of one of them
         ends all.
         """
-        loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[Progress | NInferError] = asyncio.Queue()
-        started: list[Sequence] = []
-
-        def deliver(news: Progress | NInferError) -> None:
-            _tell(loop, inbox.put_nowait, news)
-
-        def start() -> list[tuple[Sequence, Session]]:
-            made = self._engine.submit_many(prompt, options, count, arrived=arrived)
-            for sequence, _ in made:
-                started.append(sequence)
-                self._callers.add(sequence, deliver)
-            return made
-
+        running = await self.start(prompt, options, count, arrived=arrived)
         try:
-            numbers = {
-                sequence: (index, session)
-                for index, (sequence, session) in enumerate(await self._call(start))
-            }
-            while numbers:
-                waited = loop.time()
-                news = await inbox.get()
-                if isinstance(news, NInferError):
-                    raise news
-                for _, session in numbers.values():
-                    session.spent(loop.time() - waited)
-                if news.sequence not in numbers:
-                    # A stop string has ended it, and the runtime did not know yet.
-                    continue
-                index, session = numbers[news.sequence]
-                for event in session.feed(news):
-                    yield index, event
-                if session.result is not None:
-                    del numbers[news.sequence]
-                    self._commands.put(partial(self._drop, [news.sequence]))
+            while not running.ended:
+                for pair in await running.news():
+                    yield pair
         finally:
-            # Commands keep their order, so this also finds a start that nobody waited for.
-            self._commands.put(lambda: self._drop(started))
+            running.close()
 
     async def close(self, drain: float = 0.0) -> None:
         """End the engine and the thread, after `drain` seconds in which who is here may finish.
@@ -163,6 +184,18 @@ class AsyncEngine:
         while self._thread.is_alive() and not self._stalled:
             await asyncio.to_thread(self._thread.join, _LOOK)
         self._watchdog.close()
+
+    def _ready(
+        self, prompt: PreparedPrompt, options: GenerationOptions, count: int, arrived: float | None
+    ) -> list[tuple[SequenceRequest, Session]]:
+        """What is to be queued. Whatever goes wrong is the caller's own failure."""
+        try:
+            return self._engine.requests(prompt, options, count, arrived=arrived)
+        except NInferError:
+            raise
+        except Exception as error:
+            log.exception("a request could not be made ready")
+            raise RequestFailedError(f"the request could not be started: {error!r}") from error
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Run `work` on the inference thread, between two steps."""
@@ -210,7 +243,7 @@ class AsyncEngine:
         """Take no requests from now on, and tell everyone who waits."""
         with self._lock:
             self._trouble = trouble
-        self._orphans += self._callers.fail(trouble)
+        self._orphans += self._callers.fail(trouble, self._clock())
 
     def _stall(self, seconds: float) -> None:
         """The watchdog's finding, on its thread: the step may never end, so only tell of it."""
@@ -246,8 +279,7 @@ class AsyncEngine:
                 with self._watchdog.watching():
                     news = self._engine.step()
                 self._recover()
-                for progress in news:
-                    self._callers.deliver(progress)
+                self._callers.deliver(news, self._clock())
                 continue
             if command is None:
                 self._cancel_all()
@@ -285,7 +317,7 @@ class AsyncEngine:
         """The end of every generation by `close`."""
         for sequence in self._callers.sequences:
             self._engine.cancel(sequence)
-            self._callers.deliver(Progress(sequence, (), FinishReason.CANCELLED))
+            self._callers.deliver([Progress(sequence, (), FinishReason.CANCELLED)], self._clock())
             self._callers.remove(sequence)
         self._give_up(UnavailableError("the engine is closed"))
 
