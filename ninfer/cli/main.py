@@ -15,6 +15,7 @@ from ninfer.version import VERSION
 # Name, module below ninfer.cli, what it does. A module offers build_parser() and main(argv).
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
+    "serve": ("serve", "serve a model over HTTP: OpenAI and Anthropic protocols, a page"),
     "plan": ("plan", "tell what fits into a device's memory"),
     "describe": ("describe", "list what an artifact holds"),
     "convert": ("convert", "make an artifact from a Hugging Face checkpoint"),
@@ -73,6 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         abandon_stdout()
         reader_left = isinstance(error, BrokenPipeError)
         return EXIT_FAILURE if reader_left else _fail(f"stdout: {error.strerror}", EXIT_FAILURE)
+
+
+def serve() -> int:
+    """The script `ninfer-serve`: the same as `ninfer serve`."""
+    return main(["serve", *sys.argv[1:]])
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from collections.abc import Sequence as Items
 from functools import partial
 from typing import Final, TypeVar
 
@@ -61,6 +62,8 @@ class AsyncEngine:
         self._trouble: UnavailableError | None = None
         self._closing: UnavailableError | None = None
         self._stalled = False
+        self._steps = 0
+        self._generated = 0
         self._orphans: list[Sequence] = []  # of callers who were told of trouble
         limit = engine.step_timeout if step_timeout is None else step_timeout
         self._watchdog = Watchdog(limit, clock, self._stall)
@@ -71,6 +74,16 @@ class AsyncEngine:
     def trouble(self) -> UnavailableError | None:
         """Why nobody is served now; None: the engine is ready."""
         return self._trouble
+
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
+        return self._steps
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens that all of them have generated."""
+        return self._generated
 
     @property
     def is_ready(self) -> bool:
@@ -93,18 +106,20 @@ class AsyncEngine:
 
     async def start(
         self,
-        prompt: PreparedPrompt,
+        prompts: Items[PreparedPrompt],
         options: GenerationOptions,
         count: int = 1,
         *,
         arrived: float | None = None,
     ) -> Generations:
-        """Queue `count` generations of a prompt; the caller closes what it gets.
+        """Queue `count` generations of each prompt; the caller closes what it gets.
+
+        Generation k of prompt p has the number p * count + k. All are queued, or none.
 
         Raises as Engine.generate_many, and UnavailableError, now or from what it gives, when the
         engine is in trouble; a generation that `close` ends has the result `cancelled`.
         """
-        build = partial(self._ready, prompt, options, count, arrived)
+        build = partial(self._ready, prompts, options, count, arrived)
         # Compiling a grammar may take a second, in which no one's text would go out.
         slow = constraint_spec(options) is not None
         requests = await asyncio.to_thread(build) if slow else build()
@@ -112,10 +127,12 @@ class AsyncEngine:
         started: list[Sequence] = []
 
         def submit() -> list[tuple[Sequence, Session]]:
-            made = self._engine.submit_requests(requests)
-            for sequence, _ in made:
-                started.append(sequence)
-                self._callers.add(sequence, inbox)
+            made: list[tuple[Sequence, Session]] = []
+            for group in requests:
+                made += self._engine.submit_requests(group)
+                for sequence, _ in made[len(started) :]:
+                    started.append(sequence)
+                    self._callers.add(sequence, inbox)
             return made
 
         def drop(sequences: list[Sequence]) -> None:
@@ -160,7 +177,7 @@ class AsyncEngine:
         Raises as Engine.generate_many, and UnavailableError as `generate`; an error of one of them
         ends all.
         """
-        running = await self.start(prompt, options, count, arrived=arrived)
+        running = await self.start([prompt], options, count, arrived=arrived)
         try:
             while not running.ended:
                 for pair in await running.news():
@@ -186,11 +203,17 @@ class AsyncEngine:
         self._watchdog.close()
 
     def _ready(
-        self, prompt: PreparedPrompt, options: GenerationOptions, count: int, arrived: float | None
-    ) -> list[tuple[SequenceRequest, Session]]:
+        self,
+        prompts: Items[PreparedPrompt],
+        options: GenerationOptions,
+        count: int,
+        arrived: float | None,
+    ) -> list[list[tuple[SequenceRequest, Session]]]:
         """What is to be queued. Whatever goes wrong is the caller's own failure."""
         try:
-            return self._engine.requests(prompt, options, count, arrived=arrived)
+            return [
+                self._engine.requests(prompt, options, count, arrived=arrived) for prompt in prompts
+            ]
         except NInferError:
             raise
         except Exception as error:
@@ -279,6 +302,8 @@ class AsyncEngine:
                 with self._watchdog.watching():
                     news = self._engine.step()
                 self._recover()
+                self._steps += 1
+                self._generated += sum(len(progress.tokens) for progress in news)
                 self._callers.deliver(news, self._clock())
                 continue
             if command is None:

@@ -1,6 +1,6 @@
 """What a user may ask of the engine and of one generation: defaults, help and checks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -199,7 +199,7 @@ class GenerationOptions:
     raw_output: bool = option(False, "show all text as it comes, thinking and tags included")
     json: bool = option(False, "answer with one JSON object")
     json_schema: Path | None = option(None, "answer with JSON of this schema", metavar="FILE")
-    program: ProgramOptions = ProgramOptions()
+    program: ProgramOptions = field(default_factory=ProgramOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class EngineFacts:
     max_context: int  # tokens
     max_concurrency: int
     max_pending: int
+    pending_seconds: float | None  # from its arrival in which a request must get a place
     kv_tokens: int  # places in the KV cache, for all sequences together
     kv_dtype: str
     device: str
@@ -50,6 +51,7 @@ def facts_of(options: EngineOptions, model: LoadedModel, resolved: Resolved) -> 
         max_context=resolved.runtime.max_context,
         max_concurrency=resolved.runtime.state_slots,
         max_pending=resolved.runtime.max_pending,
+        pending_seconds=resolved.runtime.pending_timeout,
         kv_tokens=resolved.runtime.pages * PAGE_SIZE,
         kv_dtype=options.kv_dtype,
         device=str(resolved.residency.device),
