@@ -9,7 +9,7 @@ from typing import Final
 
 from ninfer.engine.session import Session
 from ninfer.errors import NInferError
-from ninfer.request import GenerationEvent
+from ninfer.request import GenerationEvent, Usage
 from ninfer.runtime import Progress, Sequence
 
 # What became of a sequence, or of all of one caller's.
@@ -122,6 +122,12 @@ class Generations:
             self._take()
         events, self._events = self._events, []
         return events
+
+    def usages(self) -> dict[int, Usage]:
+        """Token counts so far of those that have not ended, by number."""
+        return {
+            index: session.usage(sequence) for sequence, (index, session) in self._numbers.items()
+        }
 
     def close(self) -> None:
         """Cancel those that still run; pages and state slots are free after the step under way."""

@@ -55,7 +55,7 @@ def was_cut(result: GenerationResult) -> bool:
 def total(usages: Iterable[Usage], prompts: int = 1) -> Usage:
     """The usage of several answers; each of the `prompts` counts once, however many it got."""
     listed = list(usages)
-    each = max(len(listed) // max(prompts, 1), 1)
+    each = max(len(listed) // prompts, 1)
     return Usage(
         prompt_tokens=sum(usage.prompt_tokens for usage in listed[::each]),
         completion_tokens=sum(usage.completion_tokens for usage in listed),

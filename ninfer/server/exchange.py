@@ -14,7 +14,9 @@ from ninfer.request import (
     PreparedPrompt,
     TextDelta,
     ToolCallArguments,
+    Usage,
 )
+from ninfer.server.answer import total
 from ninfer.server.ask import Ask
 
 Numbered = tuple[int, GenerationEvent]
@@ -75,6 +77,12 @@ class Exchange:
         """From the engine's queue to the first pass; 0 while it waits."""
         admitted = self._generations.admitted_at
         return 0.0 if admitted is None else max(admitted - self._generations.started, 0.0)
+
+    def usage(self) -> Usage:
+        """Token counts so far, of all answers; the prompt's are final once the engine has begun."""
+        usages = {index: result.usage for index, result in self.results.items()}
+        usages |= self._generations.usages()
+        return total((usages[index] for index in sorted(usages)), len(self.prompts))
 
     async def admitted(self) -> None:
         """Until the engine has begun. Raises what kept it from beginning, and closes."""

@@ -12,8 +12,10 @@ from ninfer.version import VERSION
 router = APIRouter(tags=["server"])
 
 
-@router.api_route("/health", methods=["GET", "HEAD"])
-@router.api_route("/ping", methods=["GET", "HEAD"], include_in_schema=False)
+@router.get("/health")
+@router.head("/health", include_in_schema=False)
+@router.get("/ping", include_in_schema=False)
+@router.head("/ping", include_in_schema=False)
 async def health(request: Request) -> Response:
     """200 while requests are served; 503 and the reason when not."""
     service: Service = request.app.state.service
@@ -22,7 +24,8 @@ async def health(request: Request) -> Response:
     return json_response({"status": "unavailable", "reason": service.trouble}, 503)
 
 
-@router.api_route("/metrics", methods=["GET", "HEAD"])
+@router.get("/metrics")
+@router.head("/metrics", include_in_schema=False)
 async def metrics(request: Request) -> Response:
     """Prometheus text."""
     service: Service = request.app.state.service

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -32,6 +33,9 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The first SIGTERM or SIGINT drains, the second one ends at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         heard = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.signal(number, self.handle_exit) for number in heard}
         try:
@@ -63,8 +67,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(service: Service, listener: socket.socket) -> None:
-    """Serve until a signal asks to end, or the engine has failed for good."""
+async def serve(
+    service: Service,
+    listener: socket.socket,
+    started: Callable[[Callable[[], None]], object] = lambda stop: None,
+) -> None:
+    """Serve until a signal asks to end. `started` is given what a signal would call."""
     loop = asyncio.get_running_loop()
     drains: list[asyncio.Task[None]] = []
 
@@ -85,6 +93,7 @@ async def serve(service: Service, listener: socket.socket) -> None:
         lifespan="on",
     )
     server = _Server(config, lambda: loop.call_soon_threadsafe(begin))
+    started(begin)
     address = listener.getsockname()
     _log.info("serving %s at http://%s:%d", service.model, address[0], address[1])
     await server.serve([listener])

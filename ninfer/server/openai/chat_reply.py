@@ -13,9 +13,8 @@ from ninfer.request import (
     TokenLogprob,
     ToolCallArguments,
     ToolCallStart,
-    Usage,
 )
-from ninfer.server.answer import Answer, total
+from ninfer.server.answer import Answer
 from ninfer.server.errors import Fault, openai_body
 from ninfer.server.exchange import Exchange, Numbered
 from ninfer.server.openai.parts import (
@@ -51,7 +50,7 @@ class ChatReply:
             "system_fingerprint": None,
             "service_tier": None,
             "choices": [self._choice(index, answer) for index, answer in enumerate(answers)],
-            "usage": usage_of(total(result.usage for result in results)),
+            "usage": usage_of(self.exchange.usage()),
         }
         if len(results) == 1:
             reply["timings"] = timings_of(results[0])
@@ -113,9 +112,7 @@ class ChatStream:
             f'"created":{reply.created},"model":{quoted(reply.exchange.ask.model)},'
             '"system_fingerprint":null,"choices":['
         )
-        body = reply.body
-        self._plain = not (body.logprobs or body.wants_running_usage)
-        self._tail = '],"usage":null}\n\n' if body.wants_usage else "]}\n\n"
+        self._tail = '],"usage":null}\n\n' if reply.body.wants_usage else "]}\n\n"
 
     def begin(self) -> bytes:
         """Nothing: the first chunk comes with the first token, which is what it is timed by."""
@@ -126,7 +123,9 @@ class ChatStream:
         return KEEP_ALIVE
 
     def events(self, news: list[Numbered]) -> bytes:
-        """The chunks of these events, those of one choice and kind joined."""
+        """The chunks of these events."""
+        if self._reply.body.wants_running_usage:
+            self._tail = f'],"usage":{line_of(usage_of(self._reply.exchange.usage()))}}}\n\n'
         return "".join(
             piece for index, event in news for piece in self._event(index, event)
         ).encode()
@@ -168,7 +167,7 @@ class ChatStream:
             delta = f'{{"reasoning_content":{shown},"reasoning":{shown}}}'
         else:
             delta = "{}"
-        if self._plain:
+        if not self._reply.body.logprobs:
             return self._chunk(index, delta) if delta != "{}" else ""
         entries, choice.logprobs = choice.logprobs, []
         logprobs = self._reply.logprobs(entries)
@@ -202,11 +201,10 @@ class ChatStream:
     def end(self) -> bytes:
         """The usage, if it was asked for, and the end of the stream."""
         body = self._reply.body
-        if not (body.wants_usage or body.wants_running_usage):
+        if not body.wants_usage:
             return DONE
-        results = self._reply.exchange.results
-        usage: Usage = total(results[index].usage for index in sorted(results))
-        return f'{self._head}],"usage":{line_of(usage_of(usage))}}}\n\n'.encode() + DONE
+        usage = usage_of(self._reply.exchange.usage())
+        return f'{self._head}],"usage":{line_of(usage)}}}\n\n'.encode() + DONE
 
     def failed(self, fault: Fault) -> bytes:
         """The error, in the place of what is missing."""

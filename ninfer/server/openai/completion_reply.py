@@ -1,5 +1,6 @@
 """Answers of Completions: the whole object, and the chunks of a stream."""
 
+import codecs
 import time
 import uuid
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ninfer.engine import TextSide
 from ninfer.request import GenerationResult, TextDelta, TokenLogprob
-from ninfer.server.answer import Answer, total, was_cut
+from ninfer.server.answer import Answer, was_cut
 from ninfer.server.errors import Fault, openai_body
 from ninfer.server.exchange import Exchange, Numbered
 from ninfer.server.openai.parts import finite, usage_of
@@ -23,6 +24,7 @@ class Tokens:
     def __init__(self, text: TextSide) -> None:
         self._text = text
         self._offset = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(
         self, ids: Iterable[int], entries: Iterable[TokenLogprob | None], top: int
@@ -35,7 +37,8 @@ class Tokens:
             names.append(name)
             values.append(None if entry is None else finite(entry.logprob))
             best.append(None if entry is None else self._best(entry, top))
-            self._offset += len(name)
+            # A character that several tokens make up counts where its last one stands.
+            self._offset += len(self._decoder.decode(self._text.token_bytes(token_id)))
         return {
             "text_offset": offsets,
             "tokens": names,
@@ -47,7 +50,15 @@ class Tokens:
         return {self._name(token_id): finite(value) for token_id, value in entry.top[:top]}
 
     def _name(self, token_id: int) -> str:
-        return self._text.decode([token_id])
+        """The token's text; for one that is no whole characters its bytes, as OpenAI writes them.
+
+        So no two of the best tokens have the same name.
+        """
+        raw = self._text.token_bytes(token_id)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 class CompletionReply:
@@ -82,9 +93,7 @@ class CompletionReply:
 
     def usage(self) -> dict[str, Any]:
         """The usage of all answers."""
-        results = self.exchange.results
-        ordered = [results[index].usage for index in sorted(results)]
-        counted = usage_of(total(ordered, len(self.exchange.prompts)))
+        counted = usage_of(self.exchange.usage())
         if self.hides:
             counted["completion_tokens"] = 0
             counted["total_tokens"] = counted["prompt_tokens"]
@@ -204,14 +213,16 @@ class CompletionStream:
         if result is not None:
             choice["stop_reason"] = result.stop_reason
         chunk = self._reply.frame([choice])
-        if self._reply.body.wants_usage:
+        if self._reply.body.wants_running_usage:
+            chunk["usage"] = self._reply.usage()
+        elif self._reply.body.wants_usage:
             chunk["usage"] = None
         return data(chunk)
 
     def end(self) -> bytes:
         """The usage, if it was asked for, and the end of the stream."""
         body = self._reply.body
-        if not (body.wants_usage or body.wants_running_usage):
+        if not body.wants_usage:
             return DONE
         return data({**self._reply.frame([]), "usage": self._reply.usage()}) + DONE
 
