@@ -1,6 +1,7 @@
 """`ninfer serve`: the OpenAI and Anthropic protocols over HTTP, until a signal ends it."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -11,9 +12,12 @@ from ninfer.engine.options import EngineOptions
 from ninfer.errors import UsageError
 from ninfer.log import configure, get_logger
 from ninfer.server.options import ServedEngineOptions, ServerOptions, check_server
+from ninfer.server.supervisor import ENGINE_FAILED, supervise
 
 _log = get_logger(__name__)
 _KEY_VARIABLE: Final = "NINFER_API_KEY"
+# Set by a supervising process for the one that serves.
+_CHILD: Final = "NINFER_SUPERVISED"
 
 
 def build_parser() -> Parser:
@@ -33,6 +37,9 @@ def main(argv: Sequence[str]) -> int:
     engine_options = engine_of(asked, options)
     check_server(options, engine_options)
     configure(options.log_level, as_json=options.log_json)
+    if options.restart and not os.environ.get(_CHILD):
+        os.environ[_CHILD] = "1"
+        return supervise(["serve", *argv])
     if namespace.api_key:
         _log.warning(
             "others on this machine can read --api-key; set %s or use --api-key-file", _KEY_VARIABLE
@@ -40,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
     # Importing torch takes a second; options are checked before.
     from ninfer.engine import AsyncEngine, Engine
+    from ninfer.server.reports import server_start
     from ninfer.server.serve import listen, serve
     from ninfer.server.service import Service
 
@@ -48,12 +56,14 @@ def main(argv: Sequence[str]) -> int:
     with byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
 
-    async def run() -> None:
-        service = Service(AsyncEngine(engine), options)
+    async def run() -> bool:
+        served = AsyncEngine(engine)
+        service = Service(served, options)
+        service.log.write("server_start", **server_start(options, engine_options, served))
         await serve(service, listener)
+        return served.has_failed
 
-    asyncio.run(run())
-    return 0
+    return ENGINE_FAILED if asyncio.run(run()) else 0
 
 
 def engine_of(engine: EngineOptions, options: ServerOptions) -> EngineOptions:

@@ -62,6 +62,7 @@ class AsyncEngine:
         self._trouble: UnavailableError | None = None
         self._closing: UnavailableError | None = None
         self._stalled = False
+        self._failed = False
         self._steps = 0
         self._generated = 0
         self._orphans: list[Sequence] = []  # of callers who were told of trouble
@@ -74,6 +75,11 @@ class AsyncEngine:
     def trouble(self) -> UnavailableError | None:
         """Why nobody is served now; None: the engine is ready."""
         return self._trouble
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has failed for good, and only another engine will serve again."""
+        return self._failed
 
     @property
     def steps(self) -> int:
@@ -285,6 +291,7 @@ class AsyncEngine:
             self._serve()
         except Exception as error:
             log.exception("the engine has failed: %s", self._engine.describe())
+            self._failed = True
             reason = f"the engine has failed ({type(error).__name__}: {error}); restart it"
             self._give_up(UnavailableError(reason))
 

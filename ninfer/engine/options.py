@@ -122,6 +122,9 @@ class EngineOptions:
         metavar="N",
     )
     vision: bool = option(False, "load the vision tower, to take images and videos")
+    media_cache_mib: int = option(
+        0, "memory for decoded images and videos that may come again; 0: none", metavar="N"
+    )
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
     cuda_sync: str | None = option(
         None,
@@ -307,6 +310,7 @@ def _check_prefix(options: EngineOptions) -> None:
     for flag, size in (
         ("--prefix-cache-mib", options.prefix_cache_mib),
         ("--prefix-host-mib", options.prefix_host_mib),
+        ("--media-cache-mib", options.media_cache_mib),
     ):
         if size < 0:
             raise UsageError(f"{flag} {size}: must not be negative")

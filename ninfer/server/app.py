@@ -1,5 +1,6 @@
 """create_app: routes, what surrounds them, and the life of the service, in one place."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -18,6 +19,7 @@ from ninfer.server.frame import ANY_HOST, Access, Frame, hosts_of
 from ninfer.server.keys import KeyRing, read_keys
 from ninfer.server.openai import chat, completions, models, tokenize
 from ninfer.server.options import ServerOptions
+from ninfer.server.pages import ERRORS
 from ninfer.server.service import Service
 from ninfer.version import VERSION
 
@@ -39,8 +41,13 @@ def create_app(service: Service) -> ASGIApp:
     app.state.service = service
     for module in (chat, completions, models, tokenize):
         for prefix in _PREFIXES:
-            app.include_router(module.router, prefix=prefix, include_in_schema=prefix == "/v1")
-    app.include_router(health.router)
+            app.include_router(
+                module.router,
+                prefix=prefix,
+                include_in_schema=prefix == "/v1",
+                responses=ERRORS,
+            )
+    app.include_router(health.router, responses=ERRORS)
     app.add_exception_handler(NInferError, _refused)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_exception_handler(Exception, _failed)
@@ -55,7 +62,9 @@ def create_app(service: Service) -> ASGIApp:
 def _life(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
+        reports = asyncio.create_task(service.report())
         yield
+        reports.cancel()
         await service.close()
 
     return life

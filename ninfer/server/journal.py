@@ -1,11 +1,13 @@
 """Journal: how each exchange went, told to the metrics, the request log and the log."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from ninfer.engine import GenerationOptions
 from ninfer.log import get_logger
-from ninfer.request import FinishReason, GenerationResult
+from ninfer.request import FinishReason, GenerationResult, SamplingParams
 from ninfer.server.ask import Ask
 from ninfer.server.errors import fault_of
 from ninfer.server.exchange import Exchange
@@ -33,8 +35,15 @@ CLIENT_LEFT: Final = 499
 class Journal:
     """Hears of every request; `Exchange` tells it the rest."""
 
-    def __init__(self, metrics: Metrics, log: RequestLog, drafts: dict[str, Any]) -> None:
-        """`drafts` says what drafts tokens, for the request log."""
+    def __init__(
+        self,
+        metrics: Metrics,
+        log: RequestLog,
+        drafts: dict[str, Any],
+        sampling: Callable[[GenerationOptions], SamplingParams],
+    ) -> None:
+        """For the request log, `drafts` says what drafts and `sampling` what options come to."""
+        self._sampling = sampling
         self._metrics = metrics
         self._log = log
         self._drafts = drafts
@@ -94,6 +103,7 @@ class Journal:
 
     def _request(self, ask: Ask, request_id: str) -> dict[str, Any]:
         options, conversation = ask.options, ask.conversation
+        sampling = self._sampling(options)
         messages = conversation.messages if conversation else ()
         template = conversation.template if conversation else None
         return {
@@ -111,7 +121,7 @@ class Journal:
             "has_tool_history": any(m.role == "tool" or m.tool_calls for m in messages),
             "enable_thinking": bool(template and template.enable_thinking),
             "preserve_thinking": bool(template and template.preserve_thinking),
-            "sampling": {name: getattr(options, name) for name in _SAMPLING},
+            "sampling": {name: getattr(sampling, name) for name in _SAMPLING},
         }
 
 

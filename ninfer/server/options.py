@@ -33,6 +33,9 @@ class ServedEngineOptions(EngineOptions):
     """The engine's options with the defaults of a server."""
 
     max_context: int = option(8192, "tokens one sequence may hold", metavar="N")
+    media_cache_mib: int = option(
+        1024, "memory for decoded images and videos that may come again; 0: none", metavar="N"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,6 @@ class ServerOptions:
     )
     jev: bool = option(False, "score branches of an answer", later="*")
     max_request_mib: int = option(384, "size of a request's body", metavar="N")
-    media_cache_mib: int = option(
-        1024, "memory for images and videos that come again; 0: none", metavar="N"
-    )
     media_live_mib: int = option(
         2048, "memory for images and videos of requests under way", metavar="N"
     )
@@ -181,7 +181,7 @@ def check_server(options: ServerOptions, engine: EngineOptions) -> None:
         "keep_alive_ms",
     ):
         _check(options, name, least=1)
-    for name in ("media_cache_mib", "media_preprocess_threads", "log_stats_interval_ms", "drain_s"):
+    for name in ("media_preprocess_threads", "log_stats_interval_ms", "drain_s"):
         _check(options, name, least=0)
     if any(not key or key.split() != [key] for key in options.api_key):
         raise UsageError("--api-key: a key is one word without white space")

@@ -20,6 +20,7 @@ _log = get_logger(__name__)
 _BACKLOG: Final = 2048
 # Idle connections of clients that keep them are closed after so many seconds.
 _IDLE_SECONDS: Final = 75
+_LOOK_SECONDS: Final = 0.5
 
 
 class _Server(uvicorn.Server):
@@ -72,7 +73,10 @@ async def serve(
     listener: socket.socket,
     started: Callable[[Callable[[], None]], object] = lambda stop: None,
 ) -> None:
-    """Serve until a signal asks to end. `started` is given what a signal would call."""
+    """Serve until a signal asks to end. `started` is given what a signal would call.
+
+    With --restart it also ends when its engine has failed for good, to be started again.
+    """
     loop = asyncio.get_running_loop()
     drains: list[asyncio.Task[None]] = []
 
@@ -96,4 +100,16 @@ async def serve(
     started(begin)
     address = listener.getsockname()
     _log.info("serving %s at http://%s:%d", service.model, address[0], address[1])
+    watch = loop.create_task(_end_with_engine(service, server))
     await server.serve([listener])
+    watch.cancel()
+
+
+async def _end_with_engine(service: Service, server: uvicorn.Server) -> None:
+    """End the server some time after its engine has failed, so that health tells of it first."""
+    while service.options.restart:
+        await asyncio.sleep(_LOOK_SECONDS)
+        if service.engine.has_failed:
+            await asyncio.sleep(_LOOK_SECONDS)
+            server.should_exit = True
+            return

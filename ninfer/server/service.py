@@ -30,6 +30,7 @@ from ninfer.server.journal import Journal
 from ninfer.server.keys import Key
 from ninfer.server.metrics import Metrics
 from ninfer.server.options import ServerOptions, defaults_of
+from ninfer.server.reports import report_throughput
 from ninfer.server.request_log import RequestLog
 
 T = TypeVar("T")
@@ -58,7 +59,8 @@ class Service:
         self.created: Final = int(time.time())
         self.places: Final = self.facts.max_concurrency + self.facts.max_pending
         drafts = {"backend": self.facts.spec or "none", "draft_window": self.facts.draft_tokens}
-        self._journal = Journal(self.metrics, self.log, drafts)
+        sampling = engine.engine.sampling_params
+        self._journal = Journal(self.metrics, self.log, drafts, sampling)
         self._sources = SourceRules(
             downloads=DownloadRules(private_addresses=options.private_media)
         )
@@ -238,6 +240,12 @@ class Service:
             yield
         finally:
             self._media_bytes -= size
+
+    async def report(self) -> None:
+        """Tell the log now and then how much was done; until it is cancelled."""
+        seconds = self.options.log_stats_interval_ms / 1000
+        if seconds:
+            await report_throughput(self.engine, self.log, seconds)
 
     async def drain(self, seconds: float) -> None:
         """Take no new requests; end the engine when those under way are done, or after `seconds`.

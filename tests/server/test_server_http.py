@@ -133,6 +133,7 @@ def test_bodies_that_are_none(server: Server, data: bytes, code: str) -> None:
         assert reply.json()["error"]["code"] == code
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "messages"),
     ({"messages": None}, "messages"),
@@ -185,8 +186,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**OK, "response_format": {"type": "xml"}}, "response_format"),
     ({**OK, "guided_regex": "a", "guided_json": {}}, "guided"),
     ({**OK, "messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
-    ({**OK, "messages": text_of("a") + [{"role": "user", "content": [
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}]},
+    ({**OK, "messages": [*text_of("a"), {"role": "user", "content": [PICTURE]}]},
      "messages[1].content[0]"),
 ]  # fmt: skip
 

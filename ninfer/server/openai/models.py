@@ -1,7 +1,7 @@
 """GET /v1/models: the one model, with its context length under every name that clients read."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from ninfer.server.reply import json_response
 from ninfer.server.service import Service
 
 router = APIRouter(tags=["models"])
+NAME: Final = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 @router.get("/models")
@@ -30,10 +31,11 @@ async def models(request: Request) -> Response:
     )
 
 
-@router.get("/models/{model:path}")
-async def model(request: Request, model: str) -> Response:
+@router.get("/models/{model:path}", openapi_extra={"parameters": [NAME]})
+async def model(request: Request) -> Response:
     """The model of a name."""
     service: Service = request.app.state.service
+    model: str = request.path_params["model"]
     if model not in service.names:
         raise Refusal(
             f"the model {model[:80]!r} does not exist; this server has {', '.join(service.names)}",
