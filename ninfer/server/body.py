@@ -1,5 +1,6 @@
 """The body of a request: read within a limit, parsed strictly, checked against a schema."""
 
+import asyncio
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,6 +12,7 @@ from ninfer.server.errors import Refusal
 
 Schema = TypeVar("Schema", bound=BaseModel)
 _SHOWN: Final = 80
+_LARGE: Final = 1 << 20
 _CODES: Final = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
 
 
@@ -58,7 +60,11 @@ async def read_object(request: Request, most: int) -> dict[str, Any]:
     if not data.strip():
         raise Refusal("the body is empty; send a JSON object", code="invalid_json")
     try:
-        value = parse_json(data, "the body", PromptError)
+        if len(data) > _LARGE:
+            # Pictures of many megabytes: the streams of others go on meanwhile.
+            value = await asyncio.to_thread(parse_json, data, "the body", PromptError)
+        else:
+            value = parse_json(data, "the body", PromptError)
     except PromptError as error:
         raise Refusal(str(error), code="invalid_json") from None
     if not isinstance(value, dict):

@@ -24,6 +24,25 @@ def described(schema: type[BaseModel]) -> dict[str, Any]:
     return {
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": schema.model_json_schema()}},
+            "content": {"application/json": {"schema": _written_out(schema)}},
         },
     }
+
+
+def _written_out(schema: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a model, with its definitions in the places that refer to them."""
+    whole = schema.model_json_schema()
+    definitions = whole.pop("$defs", {})
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inside(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+        if name in definitions:
+            return inside(definitions[name])
+        return {key: inside(item) for key, item in value.items()}
+
+    written: dict[str, Any] = inside(whole)
+    return written
