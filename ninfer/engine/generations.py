@@ -114,6 +114,7 @@ class Generations:
         A generation's last event is its GenerationResult. Empty when `timeout` seconds have passed
         without any, or when all have ended. Raises the error of any of them, which ends all.
         """
+        self._take()
         while not self._events and not self.ended:
             if self._error:
                 self._raise(self._error)
