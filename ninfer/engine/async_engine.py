@@ -258,7 +258,8 @@ class AsyncEngine:
 
         with self._lock:
             if self._trouble is not None:
-                raise self._trouble
+                # A new one each time: an error that is raised again keeps the frames of all.
+                raise UnavailableError(str(self._trouble))
             self._callers.wait(fail)
             self._commands.put(run)
         return await done

@@ -90,6 +90,9 @@ def _answer(request: Request, fault: Fault) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     fault = fault_of(error)
+    if not getattr(request.state, "journaled", False):
+        service: Service = request.app.state.service
+        service.metrics.count("requests", "invalid")
     if fault.status >= 500 and fault.status != 503:
         _log.error("request %s failed: %s", request.state.request_id, error)
     return _answer(request, fault)

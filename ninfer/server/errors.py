@@ -22,6 +22,8 @@ OPENAI: Final = "openai"
 ANTHROPIC: Final = "anthropic"
 
 _RETRY_SECONDS: Final = 2
+# The same request would fail again; clients would send it two to thirty times.
+_NO_RETRY: Final = {"x-should-retry": "false"}
 _LONGEST: Final = 1000
 # A place in the request at the beginning of a message, such as messages[0].content[1].type.
 _PLACE: Final = re.compile(r"(?:messages|tools|prompt|input|system)(?:\[\d+\]|\.\w+)*")

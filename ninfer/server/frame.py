@@ -16,17 +16,11 @@ from ninfer.server.errors import ANTHROPIC, Fault, Refusal, error_body, fault_of
 from ninfer.server.keys import KeyRing
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-# Answered without a key: probes, and the page, which asks its user for one.
-OPEN_PATHS: Final = frozenset({"/", "/health", "/ping", "/favicon.ico"})
+# Answered without a key: probes, what describes the server, and the page, which asks for one.
+OPEN_PATHS: Final = frozenset({"/", "/health", "/ping", "/favicon.ico", "/docs", "/openapi.json"})
 OPEN_FOLDERS: Final = ("/page/",)
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 ANY_HOST: Final = "*"
-_UNAUTHORIZED: Final = Refusal(
-    "the API key is missing or wrong; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
-    status=401,
-    code="invalid_api_key",
-    headers={"www-authenticate": "Bearer"},
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,13 @@ class Frame:
         path = scope["path"]
         is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)
         if key is None and not is_open and scope["method"] != "OPTIONS":
-            raise _UNAUTHORIZED
+            raise Refusal(
+                "the API key is missing or wrong; send it as 'Authorization: Bearer KEY' or "
+                "'x-api-key: KEY'",
+                status=401,
+                code="invalid_api_key",
+                headers={"www-authenticate": "Bearer"},
+            )
         return key
 
     def _check_origin(self, origin: str | None, host: str) -> None:

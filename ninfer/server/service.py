@@ -152,6 +152,7 @@ class Service:
         Raises what keeps it from beginning; nothing has been sent then.
         """
         request_id, key = request.state.request_id, request.state.key
+        request.state.journaled = True
         arrived = time.monotonic()
         with ExitStack() as held:
             try:

@@ -229,9 +229,11 @@ def test_what_is_accepted(server: Server, extra: dict[str, Any]) -> None:
     assert reply.status_code == 200, reply.text
 
 
-def test_unknown_members_are_counted(server: Server) -> None:
+def test_unknown_members_and_invalid_requests_are_counted(server: Server) -> None:
     server.post(CHAT, {**OK, "brand_new_member": 1})
+    server.post(CHAT, {**OK, "temperature": 9})
     page = httpx.get(f"{server.url}/metrics").text
+    assert 'ninfer_requests_total{outcome="invalid"}' in page
     assert 'ninfer_unknown_request_fields_total{field="brand_new_member"}' in page
 
 

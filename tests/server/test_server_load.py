@@ -226,6 +226,7 @@ def test_a_failure_in_the_middle_is_no_finish(
         reply = server.post(CHAT, body)
         assert reply.status_code == 500 and reply.json()["error"]["code"] == "internal_error"
         assert "logits" not in reply.text
+        assert reply.headers["x-should-retry"] == "false"
         return
     *chunks, error, done = server.events(CHAT, body)
     assert done == "[DONE]" and error["error"]["type"] == "server_error"
