@@ -104,10 +104,10 @@ def fault_of(error: BaseException) -> Fault:
             named = _FLAG.sub(lambda found: _member(found.group(1)), text)
             return Fault(400, "unsupported_value", named, _member(flag.group(1)) if flag else None)
         case GrammarBackendError():
-            return Fault(
-                500, "grammar_backend_error", "the output constraint could not be enforced"
-            )
-    return Fault(500, "internal_error", "the server failed on this request; its log tells more")
+            text = "the output constraint could not be enforced"
+            return Fault(500, "grammar_backend_error", text, headers=_NO_RETRY)
+    text = "the server failed on this request; its log tells more"
+    return Fault(500, "internal_error", text, headers=_NO_RETRY)
 
 
 def _member(flag: str) -> str:

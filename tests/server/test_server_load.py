@@ -190,7 +190,6 @@ def test_a_slow_reader_gets_all_and_holds_nothing(micro_artifacts: dict[str, Pat
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nxx\r\n0\r\n\r\n",
-        b"GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n",
         b"GET /\xff\xfe HTTP/1.1\r\nHost: \xff\r\nConnection: close\r\n\r\n",
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{",
     ],
@@ -275,7 +274,7 @@ def test_an_engine_that_has_failed_is_seen(micro_artifacts: dict[str, Path]) -> 
 
 def test_the_end_drains_and_then_breaks_off(micro_artifacts: dict[str, Path]) -> None:
     """Who is done in time is whole; the others get an error; new ones go elsewhere."""
-    with serving(micro_artifacts["dense"], drain_s=2) as server:
+    with serving(micro_artifacts["dense"]) as server:
         server.scripts.texts["brief"] = f"a brief answer{END}"
         server.scripts.pace["brief"] = 0.05
         server.scripts.texts["endless"] = "on and on " * 500
@@ -287,7 +286,7 @@ def test_the_end_drains_and_then_breaks_off(micro_artifacts: dict[str, Path]) ->
             body = {**LONG, "messages": text_of("endless")}
             endless = pool.submit(server.events, CHAT, body)
             until(lambda: server.engine.snapshot().load.running == 2)
-            asyncio.run_coroutine_threadsafe(server.service.drain(2), server.loop)
+            asyncio.run_coroutine_threadsafe(server.service.drain(8), server.loop)
             until(lambda: server.service.trouble is not None)
             refused = server.post(CHAT, {"messages": text_of("hi")})
             assert refused.status_code == 503
