@@ -20,6 +20,8 @@
     |   `-- QueueTimeoutError no place became free within the time that a request may wait
     |-- GenerationError       the model produced something that ends this request (NaN logits)
     |-- RequestFailedError    a part of one request failed for no known reason; others go on
+    |-- ServerError           a server that cannot be reached, or that refused a request
+    |-- ClientConfigError     a client's configuration file that cannot be read, edited or written
     |-- UnavailableError      the engine serves nobody now: it is closed, stalled or has failed
     `-- GrammarBackendError   the grammar library failed; the request was not at fault
 
@@ -111,6 +113,21 @@ class CapacityError(RequestError):
 
 class QueueTimeoutError(RequestError):
     """No place became free within the time that a request may wait; it may fit later."""
+
+
+class ServerError(NInferError):
+    """A server cannot be reached, or it refused or broke off a request; `status` is its HTTP code.
+
+    `status` is None when no answer came.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ClientConfigError(NInferError):
+    """A configuration file of a client cannot be read, understood or written."""
 
 
 class GenerationError(NInferError):

@@ -17,6 +17,8 @@ OPTION_CLASSES = (
     ("ninfer.engine.options", "EngineOptions"),
     ("ninfer.engine.options", "GenerationOptions"),
     ("ninfer.engine.options", "RunOptions"),
+    ("ninfer.client.options", "ChatOptions"),
+    ("ninfer.connect.options", "ConnectOptions"),
     ("ninfer.artifact.options", "FetchOptions"),
     ("ninfer.artifact.options", "VerifyOptions"),
     ("ninfer.convert.options", "SynthOptions"),

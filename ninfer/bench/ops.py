@@ -11,6 +11,7 @@ from ninfer.bench import linear_case, linear_chain
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
+from ninfer.bench.sampling_case import sampling_rows
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.linear.compiler import compiler_version
@@ -36,7 +37,7 @@ CHAIN_TOKENS: Final = (1, 8)
 
 
 def run() -> Findings:
-    """Roofs, products and the chain of one layer, on the current card.
+    """Roofs, products, the chain of one layer and draws, on the current card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -54,10 +55,11 @@ def run() -> Findings:
             rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
-    try:
-        rows += chain_rows(device, read)
-    except (FormatError, UnsupportedError) as error:
-        failures.append(str(error))
+    for part in (chain_rows, sampling_rows):
+        try:
+            rows += part(device, read)
+        except (FormatError, UnsupportedError) as error:
+            failures.append(str(error))
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
     return Findings(rows, note, tuple(failures))
 

@@ -16,6 +16,8 @@ from ninfer.version import VERSION
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
     "serve": ("serve", "serve a model over HTTP: OpenAI and Anthropic protocols, a page"),
+    "chat": ("chat", "talk with a model of a server or an artifact"),
+    "connect": ("connect", "configure another program for a running server"),
     "plan": ("plan", "tell what fits into a device's memory"),
     "describe": ("describe", "list what an artifact holds"),
     "convert": ("convert", "make an artifact from a Hugging Face checkpoint"),

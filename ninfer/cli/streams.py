@@ -37,6 +37,23 @@ def abandon_stdout() -> None:
 
 
 @contextmanager
+def interrupts_heard(heard: bool) -> Iterator[None]:
+    """Inside, Ctrl-C raises KeyboardInterrupt, or does nothing; afterwards it is as before.
+
+    Around the places where it may raise, so that a second one in a row finds nothing to end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = signal.default_int_handler if heard else signal.SIG_IGN
+    before = signal.signal(signal.SIGINT, wanted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def signals_as_exits() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP raise, so that temporary files go as on any other failure.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import UsageError
+from ninfer.kits.round_calls import round_calls
 from ninfer.models.qwen3_6.products import products
 from ninfer.models.qwen3_6.recipe import recipe_for
 from ninfer.models.registry import REGISTERED
@@ -41,7 +42,8 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
         key = (op, tuple(weight.shape), form)
         if key not in calls:
             calls[key] = list(_calls(op, weight, tokens))
-    return [call for group in calls.values() for call in group]
+    products_of_layers = (call for group in calls.values() for call in group)
+    return [*products_of_layers, *round_calls(found[name])]
 
 
 def _calls(op: str, weight: Weight, tokens: Sequence[int]) -> Iterator[Call]:

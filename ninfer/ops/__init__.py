@@ -4,6 +4,7 @@ from ninfer.ops.attention import paged_attention
 from ninfer.ops.block_attention import block_attention
 from ninfer.ops.conv import causal_conv_silu
 from ninfer.ops.dispatch import resident
+from ninfer.ops.drafts import accept_drafts, block_rows
 from ninfer.ops.dynamic_conv import dynamic_conv
 from ninfer.ops.elementwise import add, sigmoid_mul, silu_mul
 from ninfer.ops.embedding import embed, scatter_rows
@@ -21,20 +22,27 @@ from ninfer.ops.sampling import (
     finite_rows,
     logprobs,
     mask,
+    next_tokens,
     penalise,
     sample,
     top_logprobs,
+    uniforms,
 )
 from ninfer.ops.sampling.uniform import Purpose, uniform, uniform_bits
 from ninfer.ops.selector import edge_scores, indexed_argmax, indexed_top, tempered_softmax
 from ninfer.ops.tensors import (
+    AllowedTokens,
+    BlockRows,
     Candidates,
     ConvState,
     DeltaState,
+    DrawSettings,
     ExpertWeights,
     PagedKV,
     RaggedRows,
     SharedExpert,
+    TokenBias,
+    TokenPenalties,
     Weight,
 )
 from ninfer.ops.vision import (
@@ -46,20 +54,27 @@ from ninfer.ops.vision import (
 )
 
 __all__ = [
+    "AllowedTokens",
+    "BlockRows",
     "Candidates",
     "ConvState",
     "DeltaState",
+    "DrawSettings",
     "ExpertWeights",
     "PagedKV",
     "Purpose",
     "RaggedRows",
     "SharedExpert",
+    "TokenBias",
+    "TokenPenalties",
     "Weight",
+    "accept_drafts",
     "add",
     "add_bias",
     "add_rmsnorm",
     "argmax",
     "block_attention",
+    "block_rows",
     "candidates",
     "causal_conv_silu",
     "draw",
@@ -82,6 +97,7 @@ __all__ = [
     "logprobs",
     "mask",
     "mrope",
+    "next_tokens",
     "paged_attention",
     "penalise",
     "read_kv",
@@ -99,5 +115,6 @@ __all__ = [
     "top_logprobs",
     "uniform",
     "uniform_bits",
+    "uniforms",
     "write_kv",
 ]

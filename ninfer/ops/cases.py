@@ -6,6 +6,7 @@ from ninfer.ops.attention.cases import CASES as ATTENTION
 from ninfer.ops.block_attention.cases import CASES as BLOCK_ATTENTION
 from ninfer.ops.case import Case
 from ninfer.ops.conv.cases import CASES as CONV
+from ninfer.ops.drafts.cases import CASES as DRAFTS
 from ninfer.ops.dynamic_conv.cases import CASES as DYNAMIC_CONV
 from ninfer.ops.elementwise.cases import CASES as ELEMENTWISE
 from ninfer.ops.embedding.cases import CASES as EMBEDDING
@@ -35,4 +36,5 @@ ALL_CASES: Final[tuple[Case, ...]] = (
     *SAMPLING,
     *VISION,
     *SELECTOR,
+    *DRAFTS,
 )

@@ -2,9 +2,30 @@
 
 from ninfer.formats import GroupedMatrix
 from ninfer.ops.dispatch import register, register_residence
+from ninfer.ops.drafts.portable import accept_drafts, block_rows
+from ninfer.ops.dynamic_conv.portable import dynamic_conv
 from ninfer.ops.embedding.portable import embed
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
 from ninfer.ops.linear.portable import linear, linear_add, linear_swiglu
+from ninfer.ops.sampling.portable import (
+    add_bias,
+    argmax,
+    draw,
+    finite_rows,
+    logprobs,
+    mask,
+    next_tokens,
+    penalise,
+    sample,
+    top_logprobs,
+    uniforms,
+)
+from ninfer.ops.selector.portable import (
+    edge_scores,
+    indexed_argmax,
+    indexed_top,
+    tempered_softmax,
+)
 from ninfer.ops.tensors import StoredWeight, Weight
 
 
@@ -15,5 +36,9 @@ def resident(weight: StoredWeight, paired: bool) -> Weight:
     return weight
 
 
-register("portable", linear, linear_add, linear_swiglu, embed)
+register("portable", linear, linear_add, linear_swiglu, embed, dynamic_conv)
+register("portable", penalise, add_bias, mask, finite_rows, argmax, draw, sample, next_tokens)
+register("portable", uniforms, logprobs, top_logprobs)
+register("portable", indexed_argmax, indexed_top, edge_scores, tempered_softmax)
+register("portable", accept_drafts, block_rows)
 register_residence("portable", resident)

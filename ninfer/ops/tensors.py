@@ -146,3 +146,63 @@ class Candidates:
 
     ids: Tensor  # [R, C] int64
     weights: Tensor  # [R, C] float64
+
+
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """How the token of each row is drawn, and which random number it takes; all on one device.
+
+    Temperature, top_k, top_p and min_p as in `candidates`; the number is
+    `uniform(seed, position, purpose)`.
+    """
+
+    temperature: Tensor  # [R] floats
+    top_k: Tensor  # [R] integers
+    top_p: Tensor  # [R] floats
+    min_p: Tensor  # [R] floats
+    seeds: Tensor  # [R] int64, the bits of a seed modulo 2^64
+    positions: Tensor  # [R] int64
+    purposes: Tensor  # [R] int64
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBias:
+    """What is added to some logits of each row. Ids of a row are all different; -1 is none."""
+
+    ids: Tensor  # [R, N] int64
+    values: Tensor  # [R, N] float32
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPenalties:
+    """What has been generated before each row, and its penalties as in `penalise`.
+
+    A row's count of an id is that of its table row, plus one for each time that `earlier` names it:
+    the drafts before a row that counts only if all of them are right. A row of -1 has no history
+    and no penalties.
+    """
+
+    counts: Tensor  # [S, V] int32 >= 0
+    rows: Tensor  # [R] int64, row of counts
+    earlier: Tensor  # [R, E] int64, -1 is none
+    presence: Tensor  # [R] float32
+    frequency: Tensor  # [R] float32
+    repetition: Tensor  # [R] float32 > 0
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """Which ids each row may have: masks as in `mask`, and the mask of a row; -1 allows all."""
+
+    masks: Tensor  # [M, W] int32
+    rows: Tensor  # [R] int64
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """Token rows of blocks of one width: what a pass over them reads."""
+
+    tokens: Tensor  # [B * W] int64
+    positions: Tensor  # [B * W] int64
+    kv_slots: Tensor  # [B * W] int64, page * page_size + row
+    kv_lengths: Tensor  # [B] int64, cached tokens with the block included

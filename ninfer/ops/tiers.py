@@ -17,10 +17,20 @@ class Tier:
     architectures: frozenset[int]
 
 
+_LINEAR: Final = frozenset({"linear", "linear_add", "linear_swiglu", "embed"})
+_SAMPLING: Final = frozenset(
+    {"penalise", "add_bias", "mask", "finite_rows", "argmax", "draw", "sample", "next_tokens"}
+    | {"uniforms", "logprobs", "top_logprobs"}
+)
+_DRAFTS: Final = frozenset(
+    {"indexed_argmax", "indexed_top", "edge_scores", "tempered_softmax"}
+    | {"accept_drafts", "block_rows", "dynamic_conv"}
+)
+
 # Plain Triton, of which the interpreter runs every line but the assembly that unpacks codes.
 PORTABLE: Final = Tier(
     "portable",
-    frozenset({"linear", "linear_add", "linear_swiglu", "embed"}),
+    _LINEAR | _SAMPLING | _DRAFTS,
     frozenset({*ARCHITECTURES, 87, 103, 121}),
 )
 # Best first: an op runs by the first tier that has it on the card.

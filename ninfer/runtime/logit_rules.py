@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,25 +37,27 @@ def penalised(
 
     Rows without penalties keep their values.
     """
-    pairs = [
-        (row, token, times)
-        for row, (param, seen) in enumerate(zip(params, counts, strict=True))
-        if is_penalised(param)
-        for token, times in seen.items()
-    ]
-    if not pairs:
+    rows: list[int] = []
+    tokens: list[int] = []
+    times: list[int] = []
+    for row, (param, seen) in enumerate(zip(params, counts, strict=True)):
+        if is_penalised(param):
+            rows += [row] * len(seen)
+            tokens += seen.keys()
+            times += seen.values()
+    if not rows:
         return logits
     device = logits.device
     # Only the pairs go to the device, not a table as wide as the vocabulary.
-    rows, tokens, times = torch.tensor(pairs).T.to(device)
+    where, ids, often = torch.from_numpy(np.array((rows, tokens, times))).to(device)
     dense = torch.zeros(logits.shape, dtype=torch.int32, device=device)
-    dense[rows, tokens] = times.int()
+    dense[where, ids] = often.int()
     factors = [(p.presence_penalty, p.frequency_penalty, p.repetition_penalty) for p in params]
     return ops.penalise(logits, dense, *_columns(factors).to(device))
 
 
 def _columns(rows: Items[Items[float]]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float32).T.contiguous()
+    return torch.from_numpy(np.array(rows, dtype=np.float32).T.copy())
 
 
 def constrained(constraint: TokenConstraint, logits: Tensor) -> Tensor:

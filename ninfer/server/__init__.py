@@ -7,7 +7,6 @@ from ninfer.lazy import lazy_exports
 if TYPE_CHECKING:
     from ninfer.server.app import create_app
     from ninfer.server.options import ServedEngineOptions, ServerOptions, check_server
-    from ninfer.server.serve import serve
     from ninfer.server.service import Service
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "Service",
     "check_server",
     "create_app",
-    "serve",
 ]
 
 __getattr__ = lazy_exports(
@@ -27,6 +25,5 @@ __getattr__ = lazy_exports(
         "Service": "ninfer.server.service",
         "check_server": "ninfer.server.options",
         "create_app": "ninfer.server.app",
-        "serve": "ninfer.server.serve",
     },
 )

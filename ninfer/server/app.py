@@ -19,6 +19,7 @@ from ninfer.server.frame import ANY_HOST, Access, Frame, hosts_of
 from ninfer.server.keys import KeyRing, read_keys
 from ninfer.server.openai import chat, completions, models, tokenize
 from ninfer.server.options import ServerOptions
+from ninfer.server.page_routes import page_router
 from ninfer.server.pages import ERRORS
 from ninfer.server.service import Service
 from ninfer.version import VERSION
@@ -48,6 +49,7 @@ def create_app(service: Service) -> ASGIApp:
                 responses=ERRORS,
             )
     app.include_router(health.router, responses=ERRORS)
+    app.include_router(page_router())
     app.add_exception_handler(NInferError, _refused)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_exception_handler(Exception, _failed)

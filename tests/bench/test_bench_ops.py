@@ -1,9 +1,11 @@
 """The kernel benchmark times only what its check passed; kernels are played by the reference."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from ninfer.bench import linear_case, linear_chain, ops, ops_splits
+from ninfer.bench import linear_case, linear_chain, ops, ops_splits, sampling_case
 from ninfer.bench.linear_case import Product, random_matrix, reference
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
@@ -125,6 +127,7 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
     monkeypatch.setattr(ops, "driver_version", lambda: "13.0")
     monkeypatch.setattr(ops, "replayed", lambda calls, per=None: TIMING)
     monkeypatch.setattr(ops, "chain_rows", lambda device, read: [])
+    monkeypatch.setattr(ops, "sampling_rows", lambda device, read: [])
     monkeypatch.setattr(linear_case, "product", made)
     monkeypatch.setattr(fast, "launch", right)
     found = ops.run()
@@ -132,6 +135,28 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
     assert "random weights, no text" in found.note
     assert {row.name for row in found.rows[1:]} == {"linear Q5 CUDA"}
     assert len(found.rows) == 1 + 2 * (4 + 2 + 3 + 4 + 4)
+
+
+# Triton 3.6's interpreter makes scalars of arrays for every range with a run-time bound.
+@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+def test_draws_are_checked_then_timed(monkeypatch):
+    monkeypatch.setattr(sampling_case, "ROWS", (2,))
+    made = sampling_case.cases
+    monkeypatch.setattr(sampling_case, "cases", lambda rows, device: made(rows, device, 300, 290))
+    monkeypatch.setattr(sampling_case, "replayed", lambda calls: TIMING)
+    rows = sampling_case.sampling_rows(CPU, 4.0)
+    assert len(rows) == 7 and {row.unit for row in rows} == {"us"}
+    assert rows[0].name == "sample, all filters" and rows[0].value == pytest.approx(20)
+    assert rows[0].reference == pytest.approx(2 * 300 * 2 / 4e12 * 1e6)
+
+
+def test_a_wrong_draw_is_never_timed(monkeypatch):
+    case = next(c for c in sampling_case.cases(2, CPU, 300, 290) if c.name == "argmax")
+    wrong = replace(case, call=lambda x: case.expected(x) + torch.tensor([0, 1]))
+    monkeypatch.setattr(sampling_case, "cases", lambda rows, device: [wrong])
+    monkeypatch.setattr(sampling_case, "replayed", lambda *_: pytest.fail("timed"))
+    with pytest.raises(FormatError, match=r"argmax of 2 rows: 1 ids differ.*not timed"):
+        sampling_case.sampling_rows(CPU, 4.0)
 
 
 def test_without_a_card_it_says_so(monkeypatch):

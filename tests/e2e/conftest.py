@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.e2e.page_visit import FLAGS, Visit, chromium
+from tests.server.page_server import PageServer, served
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What an outer make or environment would pass on to the programs under test.
@@ -60,3 +64,32 @@ def installed(tmp_path_factory: pytest.TempPathFactory, program: Program, wheel:
     constraints = ROOT / "constraints.txt"
     program(python, "-m", "pip", "install", "-q", "-c", constraints, wheel, cwd=folder)
     return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def server() -> Iterator[PageServer]:
+    with served() as page_server:
+        yield page_server
+
+
+@pytest.fixture
+def open_page(browser: Browser, server: PageServer) -> Iterator:
+    visits: list[Visit] = []
+
+    def visit(**options: object) -> Visit:
+        context = browser.new_context(**{"viewport": {"width": 1360, "height": 860}, **options})
+        visits.append(Visit(context.new_page(), server.root))
+        return visits[-1]
+
+    yield visit
+    for one in visits:
+        one.page.context.close()
+        assert one.problems == [] and one.foreign == []

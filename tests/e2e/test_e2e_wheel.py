@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def test_wheel_holds_the_package_and_its_data_only(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
-    data = [*(ROOT / "ninfer").rglob("*.py"), *(ROOT / "ninfer" / "assets").glob("*")]
+    folders = [ROOT / "ninfer" / "assets", ROOT / "ninfer" / "server" / "page"]
+    data = [*(ROOT / "ninfer").rglob("*.py"), *(file for one in folders for file in one.glob("*"))]
     wanted = {path.relative_to(ROOT).as_posix() for path in data if path.is_file()}
     assert wanted <= names
     assert "ninfer/assets/chat_template.jinja" in names

@@ -15,12 +15,19 @@ from ninfer.ops import (
     finite_rows,
     logprobs,
     mask,
+    next_tokens,
     penalise,
     sample,
     top_logprobs,
 )
 from ninfer.ops.sampling.ranking import best
-from ninfer.ops.tensors import Candidates
+from ninfer.ops.tensors import (
+    AllowedTokens,
+    Candidates,
+    DrawSettings,
+    TokenBias,
+    TokenPenalties,
+)
 
 
 def settings(rows: int = 1, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) -> dict[str, Tensor]:
@@ -361,3 +368,37 @@ def test_logprobs_ignore_ids_beyond_the_limit():
     logits = torch.tensor([[0.0, math.log(3.0), 50.0]])
     got = logprobs(logits, torch.tensor([[1, 0]]), 2)
     assert got[0].tolist() == pytest.approx([math.log(0.75), math.log(0.25)], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"),
+    [
+        ({"limit": 0}, "limit is 0"),
+        ({"seeds": torch.zeros(2)}, "seeds is torch.float32"),
+        ({"top_k": torch.zeros(2)}, "top_k is torch.float32"),
+        ({"counts": torch.zeros(1, 5, dtype=torch.int32)}, "penalties.counts is of shape"),
+        ({"counts": torch.zeros(1, 6)}, "penalties.counts is torch.float32"),
+        ({"masks": torch.zeros(1, 2, dtype=torch.int32)}, "allowed.masks is of shape"),
+        ({"values": torch.zeros(2, 3)}, "bias.values is of shape"),
+    ],
+)
+def test_wrong_settings_and_rules_of_next_tokens_are_named(change: dict[str, Any], seen: str):
+    ids, ones = torch.zeros(2, dtype=torch.int64), torch.ones(2)
+    given: dict[str, Any] = {
+        "limit": 6,
+        "seeds": ids,
+        "top_k": ids,
+        "counts": torch.zeros(1, 6, dtype=torch.int32),
+        "masks": torch.zeros(1, 1, dtype=torch.int32),
+        "values": torch.zeros(2, 1),
+        **change,
+    }
+    with pytest.raises(ValueError, match=f"next_tokens: {seen}"):
+        next_tokens(
+            torch.zeros(2, 6),
+            DrawSettings(ones, given["top_k"], ones, ones, given["seeds"], ids, ids),
+            limit=given["limit"],
+            bias=TokenBias(ids.unsqueeze(1), given["values"]),
+            penalties=TokenPenalties(given["counts"], ids, ids.unsqueeze(1), ones, ones, ones),
+            allowed=AllowedTokens(given["masks"], ids),
+        )

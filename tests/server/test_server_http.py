@@ -44,10 +44,11 @@ def test_keys_by_bearer_and_by_header(guarded: Server) -> None:
     assert shape["request_id"]
 
 
-@pytest.mark.parametrize("path", ["/health", "/ping"])
+@pytest.mark.parametrize("path", ["/health", "/ping", "/", "/openapi.json"])
 def test_probes_need_no_key(guarded: Server, path: str) -> None:
     assert httpx.get(guarded.url + path).status_code == 200
-    assert httpx.head(guarded.url + path).status_code == 200
+    if path != "/openapi.json":
+        assert httpx.head(guarded.url + path).status_code == 200
     assert httpx.get(f"{guarded.url}/metrics").status_code == 401
 
 

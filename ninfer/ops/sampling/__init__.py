@@ -8,7 +8,13 @@ from torch import Tensor
 from ninfer.ops import checks
 from ninfer.ops.dispatch import Route
 from ninfer.ops.sampling import reference
-from ninfer.ops.tensors import Candidates
+from ninfer.ops.tensors import (
+    AllowedTokens,
+    Candidates,
+    DrawSettings,
+    TokenBias,
+    TokenPenalties,
+)
 
 _PENALISE: Final = Route(reference.penalise)
 _ADD_BIAS: Final = Route(reference.add_bias)
@@ -18,6 +24,8 @@ _ARGMAX: Final = Route(reference.argmax)
 _CANDIDATES: Final = Route(reference.candidates)
 _DRAW: Final = Route(reference.draw)
 _SAMPLE: Final = Route(reference.sample)
+_NEXT_TOKENS: Final = Route(reference.next_tokens)
+_UNIFORMS: Final = Route(reference.uniforms)
 _LOGPROBS: Final = Route(reference.logprobs)
 _TOP_LOGPROBS: Final = Route(reference.top_logprobs)
 _SETTINGS: Final = ("temperature", "top_k", "top_p", "min_p", "u")
@@ -159,6 +167,65 @@ def sample(
     return _SAMPLE.run(
         logits, limit=limit, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, u=u
     )
+
+
+def next_tokens(
+    logits: Tensor,
+    draws: DrawSettings,
+    *,
+    limit: int,
+    bias: TokenBias | None = None,
+    penalties: TokenPenalties | None = None,
+    allowed: AllowedTokens | None = None,
+) -> Tensor:
+    """The next token of each row: `add_bias`, `penalise`, `mask`, then `sample`, with no wait.
+
+    All that differs between rows is on the device, so one captured call serves greedy and sampled
+    rows, with rules and without. A row whose logits cannot be used after the rules gives -1.
+    Shapes: logits [R, V], the views as they say, masks of W <= ceil(V / 32) words -> [R] int64.
+    Raises ValueError for a limit outside 1..V and for shapes, types or devices that disagree.
+    """
+    op = "next_tokens"
+    _check_logits(op, logits, limit)
+    settings = (draws.temperature, draws.top_k, draws.top_p, draws.min_p)
+    _check_settings(op, logits, *settings)
+    rows, vocabulary = logits.shape
+    for name, setting in zip(_SETTINGS, settings, strict=False):
+        checks.shaped(op, name, setting, (rows,), logits)
+    for name in ("seeds", "positions", "purposes"):
+        checks.indices(op, name, getattr(draws, name), (rows,), logits)
+    if bias is not None:
+        checks.indices(op, "bias.ids", bias.ids, (rows, bias.ids.shape[-1]), logits)
+        checks.shaped(op, "bias.values", bias.values, bias.ids.shape, logits)
+    if penalties is not None:
+        table = (penalties.counts.shape[0], vocabulary)
+        checks.shaped(op, "penalties.counts", penalties.counts, table, logits)
+        if penalties.counts.dtype is not torch.int32:
+            raise checks.wrong(op, "penalties.counts", penalties.counts.dtype, "int32")
+        checks.indices(op, "penalties.rows", penalties.rows, (rows,), logits)
+        earlier = (rows, penalties.earlier.shape[-1])
+        checks.indices(op, "penalties.earlier", penalties.earlier, earlier, logits)
+        for name in ("presence", "frequency", "repetition"):
+            checks.shaped(op, f"penalties.{name}", getattr(penalties, name), (rows,), logits)
+    if allowed is not None:
+        words = min(allowed.masks.shape[-1], -(-vocabulary // 32))
+        if allowed.masks.dtype is not torch.int32:
+            raise checks.wrong(op, "allowed.masks", allowed.masks.dtype, "int32")
+        checks.shaped(op, "allowed.masks", allowed.masks, (allowed.masks.shape[0], words), logits)
+        checks.indices(op, "allowed.rows", allowed.rows, (rows,), logits)
+    return _NEXT_TOKENS.run(
+        logits, draws, limit=limit, bias=bias, penalties=penalties, allowed=allowed
+    )
+
+
+def uniforms(seeds: Tensor, positions: Tensor, purposes: Tensor) -> Tensor:
+    """`uniform` of each seed (its bits modulo 2^64), position and purpose, bit for bit.
+
+    Shapes: three [R] int64 -> [R] float32 in [0, 1). Raises ValueError for shapes that disagree.
+    """
+    for name, x in (("seeds", seeds), ("positions", positions), ("purposes", purposes)):
+        checks.indices("uniforms", name, x, (seeds.shape[0],), seeds)
+    return _UNIFORMS.run(seeds, positions, purposes)
 
 
 def logprobs(logits: Tensor, ids: Tensor, limit: int) -> Tensor:

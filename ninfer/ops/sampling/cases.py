@@ -14,11 +14,19 @@ from ninfer.ops.sampling import (
     finite_rows,
     logprobs,
     mask,
+    next_tokens,
     penalise,
     sample,
     top_logprobs,
+    uniforms,
 )
-from ninfer.ops.tensors import Candidates
+from ninfer.ops.tensors import (
+    AllowedTokens,
+    Candidates,
+    DrawSettings,
+    TokenBias,
+    TokenPenalties,
+)
 
 
 def _settings(inputs: Inputs) -> dict[str, Any]:
@@ -42,6 +50,49 @@ def _choose(vocabulary: int, limit: int, tied: bool, draws: bool, inputs: Inputs
     if draws:
         arguments["u"] = inputs.uniform(7, dtype=torch.float32)
     return Call(arguments)
+
+
+def _next(vocabulary: int, limit: int, rules: str, inputs: Inputs) -> Call:
+    """The seven settings, of which rules leave out some rows each."""
+    own = _settings(inputs)
+    seeds = inputs.integers(-(2**63), 2**63 - 1, 7)
+    purposes = inputs.integers(0, 6, 7)
+    draws = DrawSettings(
+        **own, seeds=seeds, positions=inputs.integers(0, 2**18, 7), purposes=purposes
+    )
+    arguments: dict[str, Any] = {
+        "logits": inputs.normal(7, vocabulary, scale=3.0),
+        "draws": draws,
+        "limit": limit,
+    }
+    if "bias" in rules:
+        ids = torch.stack([inputs.shuffled(limit)[:5] for _ in range(7)])
+        ids[1:3, 2:] = -1
+        arguments["bias"] = TokenBias(ids, inputs.normal(7, 5, scale=8.0, dtype=torch.float32))
+    if "penalties" in rules:
+        counts = (inputs.integers(0, 6, 3, vocabulary) - 2).clamp_min(0).to(torch.int32)
+        earlier = inputs.integers(-1, limit, 7, 3)
+        earlier[:, 1] = earlier[:, 0]
+        arguments["penalties"] = TokenPenalties(
+            counts,
+            inputs.integers(-1, 3, 7),
+            earlier,
+            inputs.uniform(7, dtype=torch.float32),
+            inputs.normal(7, dtype=torch.float32),
+            inputs.uniform(7, dtype=torch.float32) + 0.5,
+        )
+    if "allowed" in rules:
+        words = -(-limit // 32) - 1
+        masks = inputs.integers(-(2**31), 2**31, 2, words).to(torch.int32)
+        arguments["allowed"] = AllowedTokens(masks, inputs.integers(-1, 2, 7))
+    return Call(arguments)
+
+
+def _uniforms(inputs: Inputs) -> Call:
+    seeds = inputs.integers(-(2**63), 2**63 - 1, 300)
+    seeds[:3] = torch.tensor([0, -1, 42], device=inputs.device)
+    places = {"positions": inputs.integers(0, 2**20, 300), "purposes": inputs.integers(0, 6, 300)}
+    return Call({"seeds": seeds, **places})
 
 
 def _rows(limit: int, inputs: Inputs) -> Call:
@@ -108,6 +159,17 @@ CASES: Final = (
             ("long_rows", 6000, 5990, False),
         )
     ),
+    *(
+        Case(next_tokens, name, partial(_next, vocabulary, limit, rules))
+        for name, vocabulary, limit, rules in (
+            ("free", 1000, 990, ""),
+            ("biased", 300, 290, "bias"),
+            ("penalised", 1000, 990, "penalties"),
+            ("constrained", 1000, 1000, "allowed"),
+            ("all_rules", 5000, 4990, "bias penalties allowed"),
+        )
+    ),
+    Case(uniforms, "any_seed", _uniforms),
     Case(draw, "padded", _draw),
     Case(penalise, "counts", partial(_penalise, False)),
     Case(penalise, "repetition", partial(_penalise, True)),

@@ -8,7 +8,14 @@ from ninfer.ops.exact import pointwise
 from ninfer.ops.precision import wide
 from ninfer.ops.sampling.choice import Lists, Settings, picked, ranked_lists
 from ninfer.ops.sampling.ranking import best
-from ninfer.ops.tensors import Candidates
+from ninfer.ops.sampling.uniform import uniform
+from ninfer.ops.tensors import (
+    AllowedTokens,
+    Candidates,
+    DrawSettings,
+    TokenBias,
+    TokenPenalties,
+)
 
 
 def penalise(
@@ -90,6 +97,43 @@ def sample(
     return _drawn(lists.ids, lists.weights, lists.mass, u)
 
 
+def next_tokens(
+    logits: Tensor,
+    draws: DrawSettings,
+    *,
+    limit: int,
+    bias: TokenBias | None = None,
+    penalties: TokenPenalties | None = None,
+    allowed: AllowedTokens | None = None,
+) -> Tensor:
+    """See the contract."""
+    x = logits
+    if bias is not None:
+        rows, places = (bias.ids >= 0).nonzero(as_tuple=True)
+        x = add_bias(x, rows, bias.ids[rows, places], bias.values[rows, places])
+    if penalties is not None:
+        x = _penalised(x, penalties)
+    if allowed is not None:
+        is_bound = (allowed.rows >= 0).unsqueeze(1)
+        masks = allowed.masks[allowed.rows.clamp_min(0)]
+        x = mask(x, masks).where(is_bound, x)
+    return sample(
+        x,
+        limit=limit,
+        temperature=draws.temperature,
+        top_k=draws.top_k,
+        top_p=draws.top_p,
+        min_p=draws.min_p,
+        u=uniforms(draws.seeds, draws.positions, draws.purposes),
+    )
+
+
+def uniforms(seeds: Tensor, positions: Tensor, purposes: Tensor) -> Tensor:
+    """See the contract."""
+    keys = zip(seeds.tolist(), positions.tolist(), purposes.tolist(), strict=True)
+    return torch.tensor([uniform(*key) for key in keys], device=seeds.device)
+
+
 def logprobs(logits: Tensor, ids: Tensor, limit: int) -> Tensor:
     """See the contract."""
     x = logits[:, :limit].to(wide(logits))
@@ -110,6 +154,17 @@ def top_logprobs(logits: Tensor, limit: int, n: int) -> tuple[Tensor, Tensor]:
     values = logprobs(logits, ids, limit)
     usable = finite_rows(logits, limit).unsqueeze(1)
     return ids.where(usable, -1), values.where(usable, torch.nan)
+
+
+def _penalised(logits: Tensor, penalties: TokenPenalties) -> Tensor:
+    has_history = (penalties.rows >= 0).unsqueeze(1)
+    counts = penalties.counts[penalties.rows.clamp_min(0)].long()  # [R, V]
+    rows, places = (penalties.earlier >= 0).nonzero(as_tuple=True)
+    ones = torch.ones_like(rows)
+    counts.index_put_((rows, penalties.earlier[rows, places]), ones, accumulate=True)
+    factors = (penalties.presence, penalties.frequency, penalties.repetition)
+    x = penalise(logits, counts.where(has_history, 0), *factors)
+    return x.where(has_history, logits.to(x.dtype))
 
 
 def _drawn(ids: Tensor, weights: Tensor, mass: Tensor, u: Tensor) -> Tensor:

@@ -1,0 +1,19 @@
+"""Configurations of other programs for a running server: what goes in, where, and how it stays."""
+
+from ninfer.connect.clients import CLIENTS, Client, find_client
+from ninfer.connect.edits import Edit, Match, ServedModel
+from ninfer.connect.files import amend_file
+from ninfer.connect.options import DEFAULT_URL, ConnectOptions, check_connect
+
+__all__ = [
+    "CLIENTS",
+    "DEFAULT_URL",
+    "Client",
+    "ConnectOptions",
+    "Edit",
+    "Match",
+    "ServedModel",
+    "amend_file",
+    "check_connect",
+    "find_client",
+]
