@@ -172,7 +172,7 @@ def test_the_plan_counts_what_the_caches_allocate(
 
 
 def tensor_bytes(item: object) -> int:
-    """Bytes of all tensors in dicts and dataclasses; indices and counters, which are tiny, left out.
+    """Bytes of all tensors in dicts and dataclasses; indices and counters, tiny ones, left out.
 
     All layers share those.
     """
