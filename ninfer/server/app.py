@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from ninfer.errors import NInferError
 from ninfer.log import get_logger
 from ninfer.server import health
+from ninfer.server.anthropic import messages
 from ninfer.server.errors import Fault, error_body, fault_of
 from ninfer.server.frame import ANY_HOST, Access, Frame, hosts_of
 from ninfer.server.keys import KeyRing, read_keys
@@ -40,7 +41,7 @@ def create_app(service: Service) -> ASGIApp:
         title="ninfer", version=VERSION, lifespan=_life(service), redoc_url=None, docs_url="/docs"
     )
     app.state.service = service
-    for module in (chat, completions, models, tokenize):
+    for module in (chat, completions, messages, models, tokenize):
         for prefix in _PREFIXES:
             app.include_router(
                 module.router,
