@@ -33,6 +33,7 @@ from ninfer.server.metrics import Metrics
 from ninfer.server.options import ServerOptions, defaults_of
 from ninfer.server.reports import report_throughput
 from ninfer.server.request_log import RequestLog
+from ninfer.server.responses.store import ResponseStore
 from ninfer.server.turns import WrittenTurns
 
 T = TypeVar("T")
@@ -60,6 +61,9 @@ class Service:
         self.metrics: Final = Metrics(engine, self.model)
         self.log: Final = RequestLog(options.request_log_jsonl)
         self.turns: Final = WrittenTurns(self.text.special_ids, self.text.added_id(_TURN_END))
+        self.responses: Final = ResponseStore(
+            options.response_store_max_records, options.response_store_max_mib << 20
+        )
         self.created: Final = int(time.time())
         self.places: Final = self.facts.max_concurrency + self.facts.max_pending
         drafts = {"backend": self.facts.spec or "none", "draft_window": self.facts.draft_tokens}
