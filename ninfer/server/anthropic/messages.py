@@ -1,5 +1,7 @@
 """POST /v1/messages and /v1/messages/count_tokens."""
 
+from typing import Any, Final
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +18,11 @@ from ninfer.server.service import Service
 router = APIRouter(tags=["anthropic"])
 
 
-@router.post("/messages", openapi_extra=described(MessagesBody))
+# What this protocol says where others say 429.
+_FULL: Final[dict[int | str, dict[str, Any]]] = {529: {"description": "All places are taken."}}
+
+
+@router.post("/messages", openapi_extra=described(MessagesBody), responses=_FULL)
 async def messages(request: Request) -> Response:
     """Answer a conversation, whole or as a stream of events."""
     service: Service = request.app.state.service
