@@ -25,6 +25,7 @@ BASH_SCHEMA = {
     "required": ["command"],
     "additionalProperties": False,
 }
+SPAWN_SCHEMA = {"type": "object", "properties": {"task": {"type": "string"}}}
 TASK = "How many files are there?"
 THOUGHT = "I count them with  ls."
 STEPS = {
@@ -104,7 +105,7 @@ def test_claude_code_does_a_task_in_two_steps(server: Server) -> None:
     server.scripts.texts = dict(STEPS)
     title = {
         "model": "claude-haiku-4-5",
-        "max_tokens": 60,
+        "max_tokens": 250,
         "stream": True,
         "tools": [],
         "system": [{"type": "text", "text": "Name the topic."}],
@@ -174,7 +175,7 @@ def codex_body(items: list[Any], **members: Any) -> dict[str, Any]:
                 "type": "namespace",
                 "name": "agents",
                 "description": "d",
-                "tools": [{"type": "function", "name": "spawn", "parameters": {"type": "object"}}],
+                "tools": [{"type": "function", "name": "spawn", "parameters": SPAWN_SCHEMA}],
             },
             {"type": "web_search", "external_web_access": False},
         ],

@@ -113,7 +113,10 @@ def _previous(name: str | None, service: Service, owner: int) -> Record | None:
 
 
 def _items(given: str | Sequence[Any], service: Service, owner: int) -> list[Any]:
-    """The items of an input. What a reference means stands in its place."""
+    """The items of an input as they are listed later, each with an id and messages in parts.
+
+    What a reference means stands in its place.
+    """
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     return [_item(item, f"input[{index}]", service, owner) for index, item in enumerate(given)]
@@ -134,10 +137,15 @@ def _item(item: Any, place: str, service: Service, owner: int) -> Any:
                 param=f"{place}.id",
             )
         return found
-    if kind is None or item.get("id") is not None:
+    if not isinstance(kind, str):
         return item
-    prefix = _PREFIXES.get(kind, "item") if isinstance(kind, str) else "item"
-    return {**item, "type": kind, "id": f"{prefix}_{uuid.uuid4().hex}"}
+    name = item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+    listed = {**item, "type": kind, "id": name}
+    content = item.get("content")
+    if kind == "message" and isinstance(content, str):
+        text = "output_text" if item.get("role") == "assistant" else "input_text"
+        listed["content"] = [{"type": text, "text": content}]
+    return listed
 
 
 def _instructions(text: str | None) -> list[Message]:
