@@ -24,7 +24,7 @@ _HOSTED: Final = (
     "tool_search_",
     "web_search_call",
 )
-_ROLES: Final[dict[object, Role]] = {
+_ROLES: Final[dict[str, Role]] = {
     "user": "user",
     "assistant": "assistant",
     "system": "system",
@@ -96,9 +96,9 @@ class Turns:
                 fail(f"{place}.type", kind, "use message, reasoning, function_call or an output")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
-        role = _ROLES.get(item.get("role"))
+        role = _ROLES.get(str(item.get("role")))
         if role is None:
-            fail(f"{place}.role", item.get("role"), f"use one of {', '.join(map(str, _ROLES))}")
+            fail(f"{place}.role", item.get("role"), f"use one of {', '.join(_ROLES)}")
         parts = parts_of(item.get("content"), f"{place}.content")
         if role != "assistant":
             self._flush()
@@ -173,7 +173,7 @@ def _part(item: object, place: str) -> ContentPart:
     if not isinstance(item, Mapping):
         fail(place, item, "it must be an object")
     kind = item.get("type")
-    if kind in _TEXTS:
+    if isinstance(kind, str) and kind in _TEXTS:
         return ContentPart("text", _text(item, _TEXTS[kind], place))
     if kind in ("input_image", "image_url"):
         return ContentPart("image", source=_source(item, "image_url", place), place=place)
