@@ -1,10 +1,14 @@
 """What the input of Responses may hold, and what of it reaches the model."""
 
+import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from serving import Server, serving
 
 from ninfer.errors import RequestError
@@ -19,7 +23,7 @@ TOOL = {"type": "function", "name": "f", "parameters": {"type": "object", "prope
 
 @pytest.fixture(scope="module")
 def server(micro_artifacts: dict[str, Path]) -> Iterator[Server]:
-    with serving(micro_artifacts["dense"], engine={"max_context": 4096}) as running:
+    with serving(micro_artifacts["dense"], engine={"max_context": 4096, "vision": True}) as running:
         yield running
 
 
@@ -61,6 +65,26 @@ def test_instructions_and_developers_lead(server: Server) -> None:
         "<|im_start|>system\nzero\n\none\n\ntwo<|im_end|>\n<|im_start|>user\ncontext<|im_end|>\n"
         "<|im_start|>user\ntask<|im_end|>\n<|im_start|>assistant\n<think>\n"
     )
+
+
+def test_pictures_in_messages_and_outputs_reach_the_model(server: Server) -> None:
+    """C7, C8."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((64, 96, 3), 90, np.uint8)).save(file, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    image = {"type": "input_image", "image_url": url, "detail": "auto"}
+    given = [
+        {"role": "user", "content": [{"type": "input_text", "text": "q"}, image]},
+        made("c1"),
+        output("c1", [{"type": "input_text", "text": "shot"}, image]),
+    ]
+    prompt = prompt_of(server, given, tools=[TOOL])
+    assert len(prompt.media) == 2
+    assert "<tool_response>\nshot<|vision_start|><|image_pad|>" in prompt.text
+    image["image_url"] = "data:image/svg+xml;base64,PHN2Zy8+"
+    reply = server.post("/v1/responses", {"input": given, "tools": [TOOL]})
+    assert reply.json()["error"]["code"] == "invalid_media"
+    assert reply.json()["error"]["param"] == "input[0].content[1]"
 
 
 def test_a_text_and_an_item_without_a_type_are_the_same(server: Server) -> None:

@@ -80,7 +80,8 @@ class ResponseStream:
         if block.kind == "reasoning":
             return self._delta("response.reasoning_text.delta", block, piece)
         if block.kind == "text":
-            logprobs = line_of(self._reply.logprobs(list(step.logprobs)))
+            entries = list(step.logprobs)
+            logprobs = line_of(self._reply.logprobs(entries)) if entries else "[]"
             return self._delta("response.output_text.delta", block, piece, logprobs)
         if not self._reply.offered(block).is_custom:
             return self._delta("response.function_call_arguments.delta", block, piece)
