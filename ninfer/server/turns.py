@@ -2,9 +2,10 @@
 
 import json
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -19,17 +20,21 @@ from ninfer.request import (
 )
 
 _TURN_START: Final = "<|im_start|>"
-# An id takes four bytes; the rest of an entry is about as large as its key.
-_ID_BYTES: Final = 4
-_ENTRY_BYTES: Final = 512
+# What an entry takes beside its ids.
+_ENTRY_BYTES: Final = 1024
 _MOST_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    turn: WrittenTurn
-    reasoning: str
-    size: int
+    opening: str
+    ids: "array[int]"
+    reasoning: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes, at most."""
+        return len(self.ids) * self.ids.itemsize + _ENTRY_BYTES
 
 
 class WrittenTurns:
@@ -62,9 +67,7 @@ class WrittenTurns:
         if ids[-1] != self._end or not self._special.isdisjoint(ids[:-1]):
             return
         opening = prompt.text.rpartition(_TURN_START)[2]
-        kept = _Kept(
-            WrittenTurn(opening, ids), reasoning.strip(), len(ids) * _ID_BYTES + _ENTRY_BYTES
-        )
+        kept = _Kept(opening, array("I", ids), _digest(reasoning))
         key = _key(owner, prompt.turn_key, content, result.tool_calls)
         with self._lock:
             self._drop(key)
@@ -87,8 +90,10 @@ class WrittenTurns:
                     return None
                 self._kept.move_to_end(key)
             # A client may leave a thought out. One that it has changed is no longer the model's.
-            given = (message.reasoning or "").strip()
-            return kept.turn if given in ("", kept.reasoning) else None
+            given = message.reasoning or ""
+            if given.strip() and _digest(given) != kept.reasoning:
+                return None
+            return WrittenTurn(kept.opening, tuple(kept.ids))
 
         return recall
 
@@ -104,6 +109,10 @@ def _key(owner: int, before: bytes, content: str, calls: Sequence[ToolCall]) -> 
     return blake2b(b"%d " % owner + before + text.encode(), digest_size=16).digest()
 
 
+def _digest(text: str) -> bytes:
+    return blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 def _plain(value: Any) -> Any:
     """JSON as any client would return it: many write the number 1.0 as 1."""
     if isinstance(value, Mapping):
@@ -111,24 +120,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def settle_system(messages: Sequence[Message]) -> list[Message]:
-    """System messages before the first answer lead; a later one joins the turn before it.
-
-    So what a client adds on its way leaves the prompt before it as it was, and cached.
-    """
-    settled: list[Message] = []
-    answered = False
-    for message in messages:
-        answered = answered or message.role == "assistant"
-        if message.role != "system" or not answered:
-            settled.append(message)
-        elif settled[-1].role == "assistant":
-            settled.append(replace(message, role="user"))
-        else:
-            last = settled.pop()
-            first, *rest = message.content or (None,)
-            gap = () if first is None else (replace(first, text="\n\n" + first.text), *rest)
-            settled.append(replace(last, content=(*last.content, *gap)))
-    return settled

@@ -69,6 +69,8 @@ def test_blocks_of_system_stand_for_themselves_and_the_nonce_goes(server: Server
     prompt = prompt_of(server, text_of("q"), system=[nonce, said("You code."), cached])
     assert prompt.text.startswith("<|im_start|>system\nYou code.\n\nBe brief.<|im_end|>\n")
     assert "billing" not in prompt.text
+    joined = f"{nonce['text']}\nYou code.\n\nBe brief."
+    assert prompt_of(server, text_of("q"), system=joined).text == prompt.text
 
 
 def test_a_nonce_that_changes_leaves_the_prompt_cached(server: Server) -> None:

@@ -16,7 +16,8 @@ from ninfer.request import (
 )
 from ninfer.server import turns
 from ninfer.server.responses.store import ResponseStore, new_record
-from ninfer.server.turns import WrittenTurns, settle_system
+from ninfer.server.system_turns import settle_system
+from ninfer.server.turns import WrittenTurns
 
 END, MARK = 9, 8
 PROMPT = PreparedPrompt("<|im_start|>assistant\n<think>\n", (1, 2), True, turn_key=b"k")
@@ -74,7 +75,7 @@ def test_answers_that_could_not_stand_there_are_not_kept(
 
 
 def test_the_oldest_turns_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_MOST_BYTES", 2_000)
+    monkeypatch.setattr(turns, "_MOST_BYTES", 3_200)
     known = memory()
     recall = known.recall_for(1)
     for number in range(3):

@@ -13,9 +13,9 @@ from ninfer.server.anthropic.tools import Tools, choice_of, tools_of
 from ninfer.server.ask import Ask
 from ninfer.server.errors import Refusal
 from ninfer.server.service import Service
+from ninfer.server.system_turns import settle_system
 from ninfer.server.thinking import Thinking, one_of
 from ninfer.server.tools import check_choice, constraint_of, without_calls
-from ninfer.server.turns import settle_system
 
 _OFF: Final = "disabled"
 

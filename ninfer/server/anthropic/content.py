@@ -1,10 +1,10 @@
 """Messages of the Anthropic protocol to turns of a conversation."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ninfer.request import ContentPart, Message, ToolCall
-from ninfer.server.errors import Refusal
+from ninfer.server.errors import wrong
 
 # Its text holds a number that is new in every request, at the head of the prompt.
 _BILLING: Final = "x-anthropic-billing-header"
@@ -29,7 +29,7 @@ def turns_of(messages: Sequence[Any], system: object = None) -> list[Message]:
     """
     turns = [Message("system", (part,)) for part in _system(system, "system")]
     if not messages:
-        _fail("messages", messages, "give at least one message")
+        raise wrong("messages", messages, "give at least one message")
     for index, item in enumerate(messages):
         place = f"messages.{index}"
         fields = _object(item, place)
@@ -43,18 +43,20 @@ def turns_of(messages: Sequence[Any], system: object = None) -> list[Message]:
                 parts = _system(content, f"{place}.content")
                 turns += [Message("system", (part,)) for part in parts]
             case role:
-                _fail(f"{place}.role", role, "use user, assistant or system")
+                raise wrong(f"{place}.role", role, "use user, assistant or system")
     return turns
 
 
 def _system(content: object, place: str) -> list[ContentPart]:
     """Each block stands for itself."""
     parts = []
+    if isinstance(content, str) and content.startswith(_BILLING):
+        content = content.partition("\n")[2].lstrip()
     for block, where in _blocks(content, place):
         if block.get("type") in _TOOL_CHANGES:
             continue  # all tools of the request are shown always
         if block.get("type") != "text":
-            _fail(f"{where}.type", block.get("type"), "a system message holds text")
+            raise wrong(f"{where}.type", block.get("type"), "a system message holds text")
         text = _text(block, "text", where)
         if not text.startswith(_BILLING):
             parts.append(ContentPart("text", text))
@@ -97,7 +99,7 @@ def _assistant(content: object, place: str) -> Message:
             case "tool_reference":
                 parts.append(ContentPart("text", _text(block, "tool_name", where)))
             case kind if not _is_hosted(kind):
-                _fail(f"{where}.type", kind, "use text, thinking or tool_use")
+                raise wrong(f"{where}.type", kind, "use text, thinking or tool_use")
     reasoning = "".join(thoughts) if thoughts else None
     return Message("assistant", tuple(parts), reasoning, tuple(calls))
 
@@ -130,7 +132,7 @@ def _shown(block: Mapping[str, Any], where: str) -> list[ContentPart]:
         case kind if _is_hosted(kind):
             return []
         case kind:
-            _fail(f"{where}.type", kind, "use text, image, document or tool_result")
+            raise wrong(f"{where}.type", kind, "use text, image, document or tool_result")
 
 
 def _image(block: Mapping[str, Any], where: str) -> ContentPart:
@@ -144,7 +146,7 @@ def _image(block: Mapping[str, Any], where: str) -> ContentPart:
             url = _text(source, "url", f"{where}.source")
             return ContentPart("image", source=url, place=where)
         case kind:
-            _fail(f"{where}.source.type", kind, "send images as base64 or url")
+            raise wrong(f"{where}.source.type", kind, "send images as base64 or url")
 
 
 def _document(block: Mapping[str, Any], where: str) -> list[ContentPart]:
@@ -159,7 +161,9 @@ def _document(block: Mapping[str, Any], where: str) -> list[ContentPart]:
             return [*head, *(part for item, place in inner for part in _shown(item, place))]
         case kind:
             shown = source.get("media_type") if kind == "base64" else kind
-            _fail(f"{where}.source", shown, "only text documents can be read; extract their text")
+            raise wrong(
+                f"{where}.source", shown, "only text documents can be read; extract their text"
+            )
 
 
 def _search_result(block: Mapping[str, Any], where: str) -> str:
@@ -175,25 +179,18 @@ def _blocks(content: object, place: str) -> list[tuple[Mapping[str, Any], str]]:
     if isinstance(content, str):
         return [({"type": "text", "text": content}, place)] if content else []
     if not isinstance(content, list):
-        _fail(place, content, "it must be text or a list of blocks")
+        raise wrong(place, content, "it must be text or a list of blocks")
     return [(_object(item, f"{place}.{i}"), f"{place}.{i}") for i, item in enumerate(content)]
 
 
 def _text(fields: Mapping[str, Any], name: str, where: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        _fail(f"{where}.{name}", value, "it must be text")
+        raise wrong(f"{where}.{name}", value, "it must be text")
     return value
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        _fail(where, value, "it must be an object")
+        raise wrong(where, value, "it must be an object")
     return value
-
-
-def _fail(where: str, value: object, advice: str) -> NoReturn:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    code = "missing_required_parameter" if value is None else "unsupported_value"
-    raise Refusal(f"{where} is {shown}; {advice}", code=code, param=where)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ninfer.server.anthropic.client_tools import CLIENT_TOOLS
 from ninfer.server.anthropic.schema import ChoiceFields
-from ninfer.server.errors import Refusal
+from ninfer.server.errors import Refusal, wrong
 from ninfer.server.tools import Mode, ToolChoice, check_tools
 
 _MODES: Final[dict[str, Mode]] = {
@@ -36,16 +36,16 @@ def tools_of(given: Sequence[Any]) -> Tools:
     for index, tool in enumerate(given):
         place = f"tools.{index}"
         if not isinstance(tool, Mapping):
-            raise _wrong(place, tool, "it must be an object")
+            raise wrong(place, tool, "it must be an object")
         kind = tool.get("type")
         if kind is not None and not isinstance(kind, str):
-            raise _wrong(f"{place}.type", kind, "it must be text")
+            raise wrong(f"{place}.type", kind, "it must be text")
         name = tool.get("name")
         if kind not in (None, "custom") and "input_schema" not in tool and not _known(kind):
             hosted[name if isinstance(name, str) else kind] = kind
             continue
         if not isinstance(name, str):
-            raise _wrong(f"{place}.name", name, "it must be text")
+            raise wrong(f"{place}.name", name, "it must be text")
         function = {"name": name, **_described(tool, place)}
         shown.append({"type": "function", "function": function})
         rules.append({"type": "function", "function": {**function, "strict": tool.get("strict")}})
@@ -63,13 +63,13 @@ def _described(tool: Mapping[str, Any], place: str) -> dict[str, Any]:
             return {"description": description, "parameters": schema}
     given = tool.get("input_schema")
     if given is not None and not isinstance(given, Mapping):
-        raise _wrong(f"{place}.input_schema", given, "it must be a JSON Schema object")
+        raise wrong(f"{place}.input_schema", given, "it must be a JSON Schema object")
     parameters = {"type": "object", "properties": {}} if given is None else given
     words = tool.get("description")
     if words is None:
         return {"parameters": parameters}
     if not isinstance(words, str):
-        raise _wrong(f"{place}.description", words, "it must be text")
+        raise wrong(f"{place}.description", words, "it must be text")
     return {"description": words, "parameters": parameters}
 
 
@@ -96,9 +96,3 @@ def choice_of(given: ChoiceFields | None, tools: Tools) -> ToolChoice:
     if tools.hosted and not tools.shown:
         mode = "auto"
     return ToolChoice(mode, parallel=parallel)
-
-
-def _wrong(place: str, value: object, advice: str) -> Refusal:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return Refusal(f"{place} is {shown}; {advice}", code="invalid_type", param=place)

@@ -16,9 +16,9 @@ from ninfer.server.responses.schema import REFUSED, ResponsesBody
 from ninfer.server.responses.store import Item, Record
 from ninfer.server.responses.tools import Tools, choice_of, tools_of
 from ninfer.server.service import Service
+from ninfer.server.system_turns import settle_system
 from ninfer.server.thinking import Thinking, one_of
 from ninfer.server.tools import ToolChoice, check_choice, constraint_of, without_calls
-from ninfer.server.turns import settle_system
 
 LOGPROBS: Final = "message.output_text.logprobs"
 _PREFIXES: Final = {

@@ -3,12 +3,12 @@
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ninfer.errors import PromptError
 from ninfer.json_text import parse_json
 from ninfer.request import ContentPart, Message, Role, ToolCall
-from ninfer.server.errors import Refusal
+from ninfer.server.errors import Refusal, wrong
 from ninfer.server.responses.tools import shown_name
 
 # What a provider ran itself in an earlier part of the conversation.
@@ -71,7 +71,7 @@ class Turns:
         for index, item in enumerate(items):
             place = f"{where}[{index}]"
             if not isinstance(item, Mapping):
-                fail(place, item, "it must be an object")
+                raise wrong(place, item, "it must be an object")
             self._item(item, place)
 
     def ended(self) -> list[Message]:
@@ -93,12 +93,14 @@ class Turns:
             case str() if kind.startswith(_HOSTED):
                 self._notice(kind)
             case _:
-                fail(f"{place}.type", kind, "use message, reasoning, function_call or an output")
+                raise wrong(
+                    f"{place}.type", kind, "use message, reasoning, function_call or an output"
+                )
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         role = _ROLES.get(str(item.get("role")))
         if role is None:
-            fail(f"{place}.role", item.get("role"), f"use one of {', '.join(_ROLES)}")
+            raise wrong(f"{place}.role", item.get("role"), f"use one of {', '.join(_ROLES)}")
         parts = parts_of(item.get("content"), f"{place}.content")
         if role != "assistant":
             self._flush()
@@ -165,13 +167,13 @@ def parts_of(content: object, place: str) -> list[ContentPart]:
     if isinstance(content, str):
         return [ContentPart("text", content)]
     if not isinstance(content, list):
-        fail(place, content, "it must be text or a list of parts")
+        raise wrong(place, content, "it must be text or a list of parts")
     return [_part(item, f"{place}[{index}]") for index, item in enumerate(content)]
 
 
 def _part(item: object, place: str) -> ContentPart:
     if not isinstance(item, Mapping):
-        fail(place, item, "it must be an object")
+        raise wrong(place, item, "it must be an object")
     kind = item.get("type")
     if isinstance(kind, str) and kind in _TEXTS:
         return ContentPart("text", _text(item, _TEXTS[kind], place))
@@ -179,7 +181,7 @@ def _part(item: object, place: str) -> ContentPart:
         return ContentPart("image", source=_source(item, "image_url", place), place=place)
     if kind in ("input_video", "video_url"):
         return ContentPart("video", source=_source(item, "video_url", place), place=place)
-    fail(f"{place}.type", kind, "use input_text or input_image; files cannot be read")
+    raise wrong(f"{place}.type", kind, "use input_text or input_image; files cannot be read")
 
 
 def _source(item: Mapping[str, Any], member: str, place: str) -> str:
@@ -187,8 +189,10 @@ def _source(item: Mapping[str, Any], member: str, place: str) -> str:
     source = given.get("url") if isinstance(given, Mapping) else given
     if not isinstance(source, str) or not source:
         if item.get("file_id") is not None:
-            fail(f"{place}.file_id", item["file_id"], f"no files are kept here; give {member}")
-        fail(f"{place}.{member}", given, "give a URL or a data URI")
+            raise wrong(
+                f"{place}.file_id", item["file_id"], f"no files are kept here; give {member}"
+            )
+        raise wrong(f"{place}.{member}", given, "give a URL or a data URI")
     return source
 
 
@@ -197,7 +201,7 @@ def _texts(parts: object, place: str) -> str | None:
     if not parts:
         return None
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
-        fail(place, parts, "it must be a list of parts")
+        raise wrong(place, parts, "it must be a list of parts")
     return "\n\n".join(_text(part, "text", f"{place}[{index}]") for index, part in enumerate(parts))
 
 
@@ -208,20 +212,12 @@ def _arguments(value: object, place: str) -> Mapping[str, Any]:
     if parsed is None:
         return {}
     if not isinstance(parsed, Mapping):
-        fail(place, value, "it must be a JSON object")
+        raise wrong(place, value, "it must be a JSON object")
     return parsed
 
 
 def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        fail(f"{place}.{name}", value, "it must be text")
+        raise wrong(f"{place}.{name}", value, "it must be text")
     return value
-
-
-def fail(place: str, value: object, advice: str) -> NoReturn:
-    """Raise the Refusal that names a place, its value and what to do."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    code = "missing_required_parameter" if value is None else "unsupported_value"
-    raise Refusal(f"{place} is {shown}; {advice}", code=code, param=place)

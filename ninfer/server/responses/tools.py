@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from ninfer.server.errors import Refusal
+from ninfer.server.errors import Refusal, wrong
 from ninfer.server.tools import Mode, ToolChoice, check_tools
 
 # Run by the provider, or by a client that knows them as such: the model here knows none of them.
@@ -59,12 +59,12 @@ def tools_of(given: Sequence[Any]) -> Tools:
             hosted.append(kind)
             continue
         if kind not in ("function", "custom"):
-            raise _wrong(f"{place}.type", kind, "use function, custom or namespace")
+            raise wrong(f"{place}.type", kind, "use function, custom or namespace")
         nested = tool.get("function")
         fields = nested if isinstance(nested, Mapping) else tool
         name = fields.get("name")
         if not isinstance(name, str):
-            raise _wrong(f"{place}.name", name, "it must be text")
+            raise wrong(f"{place}.name", name, "it must be text")
         shown = shown_name(name, namespace)
         offered[shown] = Offered(name, namespace, kind == "custom")
         about = _free(fields, place) if kind == "custom" else _function(fields, place)
@@ -79,15 +79,15 @@ def _flat(given: Sequence[Any]) -> list[tuple[Mapping[str, Any], str, str | None
     for index, tool in enumerate(given):
         place = f"tools[{index}]"
         if not isinstance(tool, Mapping):
-            raise _wrong(place, tool, "it must be an object")
+            raise wrong(place, tool, "it must be an object")
         if tool.get("type") != "namespace":
             found.append((tool, place, None))
             continue
         name, inner = tool.get("name"), tool.get("tools")
         if not isinstance(name, str):
-            raise _wrong(f"{place}.name", name, "it must be text")
+            raise wrong(f"{place}.name", name, "it must be text")
         if not isinstance(inner, list) or not all(isinstance(item, Mapping) for item in inner):
-            raise _wrong(f"{place}.tools", inner, "it must be a list of tools")
+            raise wrong(f"{place}.tools", inner, "it must be a list of tools")
         found += [(item, f"{place}.tools[{number}]", name) for number, item in enumerate(inner)]
     return found
 
@@ -98,7 +98,7 @@ def _function(fields: Mapping[str, Any], place: str) -> dict[str, Any]:
         about["description"] = fields["description"]
     parameters = fields.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise _wrong(f"{place}.parameters", parameters, "it must be a JSON Schema object")
+        raise wrong(f"{place}.parameters", parameters, "it must be a JSON Schema object")
     if parameters is not None:
         about["parameters"] = parameters
     return {**about, "strict": bool(fields.get("strict"))}
@@ -109,7 +109,7 @@ def _free(fields: Mapping[str, Any], place: str) -> dict[str, Any]:
     words = fields.get("description") or ""
     form = fields.get("format")
     if form is not None and not isinstance(form, Mapping):
-        raise _wrong(f"{place}.format", form, "it must be an object")
+        raise wrong(f"{place}.format", form, "it must be an object")
     if form and isinstance(form.get("definition"), str):
         words = f"{words}\n\nThe input follows this grammar:\n{form['definition']}".strip()
     about = {"description": words} if words else {}
@@ -153,7 +153,7 @@ def choice_of(given: object, tools: Tools, *, parallel: bool) -> ToolChoice:
 def _allowed(given: Mapping[str, Any], tools: Tools, *, parallel: bool) -> ToolChoice:
     listed = given.get("tools")
     if not isinstance(listed, list):
-        raise _wrong("tool_choice.tools", listed, "it must be a list")
+        raise wrong("tool_choice.tools", listed, "it must be a list")
     names = [
         _named(tool, tools)
         for tool in listed
@@ -168,13 +168,7 @@ def _allowed(given: Mapping[str, Any], tools: Tools, *, parallel: bool) -> ToolC
 def _named(tool: object, tools: Tools) -> str:
     name = tool.get("name") if isinstance(tool, Mapping) else None
     if not isinstance(tool, Mapping) or not isinstance(name, str):
-        raise _wrong("tool_choice", tool, "name a function")
+        raise wrong("tool_choice", tool, "name a function")
     shown = shown_name(name, tool.get("namespace"))
     inside = [full for full, offered in tools.offered.items() if offered.name == name]
     return inside[0] if shown not in tools.offered and len(inside) == 1 else shown
-
-
-def _wrong(place: str, value: object, advice: str) -> Refusal:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return Refusal(f"{place} is {shown}; {advice}", code="unsupported_value", param=place)
