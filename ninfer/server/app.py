@@ -22,7 +22,7 @@ from ninfer.server.openai import chat, completions, models, tokenize
 from ninfer.server.options import ServerOptions
 from ninfer.server.page_routes import page_router
 from ninfer.server.pages import ERRORS
-from ninfer.server.responses import routes
+from ninfer.server.responses import routes as responses
 from ninfer.server.service import Service
 from ninfer.version import VERSION
 
@@ -42,7 +42,7 @@ def create_app(service: Service) -> ASGIApp:
         title="ninfer", version=VERSION, lifespan=_life(service), redoc_url=None, docs_url="/docs"
     )
     app.state.service = service
-    for module in (chat, completions, messages, models, routes, tokenize):
+    for module in (chat, completions, messages, models, responses, tokenize):
         for prefix in _PREFIXES:
             app.include_router(
                 module.router,

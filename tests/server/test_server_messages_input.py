@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,22 @@ def test_counting_gives_the_tokens_of_the_prompt(server: Server) -> None:
     counted = server.post("/v1/messages/count_tokens?beta=true", {**body, "model": "m"}).json()
     usage = server.post("/v1/messages", {**body, "max_tokens": 2000}).json()["usage"]
     assert counted["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]
-    # `/context` of Claude Code counts one tool with an empty conversation.
-    assert server.post("/v1/messages/count_tokens", {"tools": [], "messages": text_of("foo")})
+
+
+def test_thirty_counts_at_once(server: Server) -> None:
+    """`/context` of Claude Code: one tool and a word, or no tools, all at the same time."""
+
+    def count(tools: list[Any]) -> int:
+        body = {"tools": tools, "messages": text_of("foo"), "thinking": {"type": "adaptive"}}
+        reply = server.post("/v1/messages/count_tokens?beta=true", body)
+        assert reply.status_code == 200, reply.text
+        tokens: int = reply.json()["input_tokens"]
+        return tokens
+
+    with ThreadPoolExecutor(30) as pool:
+        found = list(pool.map(count, [[], [TOOL], [{**TOOL, "description": "longer"}]] * 10))
+    assert len(set(found)) == 3
+    assert found[:3] * 10 == found
 
 
 def test_a_mid_conversation_system_message_leads_or_stays_in_place(server: Server) -> None:

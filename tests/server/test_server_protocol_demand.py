@@ -6,6 +6,7 @@ The texts are what a model wrote; each must give the same in both protocols, str
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,14 +148,19 @@ def by_responses(server: Server, word: str, *, stream: bool) -> Found:
     return Found(texts["reasoning"], texts["message"], calls)
 
 
+def in_all_ways(server: Server, word: str) -> list[Found]:
+    """By both protocols, whole and streamed, at the same time."""
+    ways = [(ask, stream) for ask in (by_messages, by_responses) for stream in (False, True)]
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda way: way[0](server, word, stream=way[1]), ways))
+
+
 @pytest.mark.parametrize(("written", "expected"), CASES)
 def test_what_a_model_wrote_reaches_the_client(
     server: Server, written: str, expected: Found
 ) -> None:
     server.scripts.texts = {"quest": written}
-    for ask in (by_messages, by_responses):
-        for stream in (False, True):
-            assert ask(server, "quest", stream=stream) == expected, (ask.__name__, stream)
+    assert in_all_ways(server, "quest") == [expected] * 4
 
 
 def test_a13_arguments_come_while_they_are_written(server: Server) -> None:
@@ -169,12 +175,8 @@ def test_a13_arguments_come_while_they_are_written(server: Server) -> None:
 def test_a26_a_call_of_an_undeclared_tool_comes_promptly(server: Server) -> None:
     """It is passed on, for the client to answer, or it is text; never an error."""
     server.scripts.texts = {"quest": answer("", call("task", path="p"))}
-    found = [
-        ask(server, "quest", stream=stream)
-        for ask in (by_messages, by_responses)
-        for stream in (False, True)
-    ]
-    assert all(one == found[0] for one in found)
+    found = in_all_ways(server, "quest")
+    assert found == found[:1] * 4
     assert found[0].calls == [{"path": "p"}] or "task" in found[0].text
 
 
