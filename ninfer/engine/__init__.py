@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ninfer.engine.options import EngineOptions, GenerationOptions
     from ninfer.engine.reports import EngineFacts, EngineSnapshot
     from ninfer.engine.text_side import TextSide
-    from ninfer.frontend import SourceRules, parse_conversation
+    from ninfer.frontend import SourceRules, normalise, parse_conversation
     from ninfer.frontend.media.download import DownloadRules
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Generations",
     "SourceRules",
     "TextSide",
+    "normalise",
     "parse_conversation",
 ]
 
@@ -41,6 +42,7 @@ __getattr__ = lazy_exports(
         "Generations": "ninfer.engine.generations",
         "SourceRules": "ninfer.frontend",
         "TextSide": "ninfer.engine.text_side",
+        "normalise": "ninfer.frontend",
         "parse_conversation": "ninfer.frontend",
     },
 )

@@ -20,7 +20,7 @@ from ninfer.engine.watchdog import Watchdog
 from ninfer.errors import NInferError, RequestFailedError, UnavailableError
 from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
-from ninfer.request import Conversation, FinishReason, GenerationEvent, PreparedPrompt
+from ninfer.request import Conversation, FinishReason, GenerationEvent, PreparedPrompt, Recall
 from ninfer.runtime import Progress, Sequence, SequenceRequest
 
 log = get_logger(__name__)
@@ -102,13 +102,16 @@ class AsyncEngine:
         return self._engine
 
     def prepare(
-        self, conversation: Conversation, sources: SourceRules | None = None
+        self,
+        conversation: Conversation,
+        sources: SourceRules | None = None,
+        recall: Recall | None = None,
     ) -> PreparedPrompt:
         """Load media, render and tokenize messages; takes its time, so not on an event loop.
 
-        Raises PromptError naming the message.
+        Raises PromptError naming the message. `recall` knows what the model wrote itself.
         """
-        return self._engine.prepare(conversation, sources)
+        return self._engine.prepare(conversation, sources, recall)
 
     async def start(
         self,

@@ -34,6 +34,7 @@ from ninfer.request import (
     FinishReason,
     GenerationEvent,
     PreparedPrompt,
+    Recall,
     SamplingParams,
     StopRules,
     TokenConstraint,
@@ -104,13 +105,17 @@ class Engine:
         return cls(model, runtime, facts, step_timeout=options.step_timeout_s)
 
     def prepare(
-        self, conversation: Conversation, sources: SourceRules | None = None
+        self,
+        conversation: Conversation,
+        sources: SourceRules | None = None,
+        recall: Recall | None = None,
     ) -> PreparedPrompt:
         """Load media, render and tokenize messages. Raises PromptError naming the message.
 
         `sources` says where media may come from; the default leaves files of this machine alone.
+        `recall` knows the ids of turns that the model wrote itself.
         """
-        return self._model.frontend.prepare(conversation, sources=sources)
+        return self._model.frontend.prepare(conversation, sources=sources, recall=recall)
 
     def sampling_params(self, options: GenerationOptions) -> SamplingParams:
         """The model's preset, overridden by the options that were given."""

@@ -46,6 +46,11 @@ class TextSide:
         """The id of an added token, such as a tag; None if the tokenizer has none of that text."""
         return self._tokenizer.added.get(text)
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the tokens that mark turns and media; tags of thoughts and tools are none."""
+        return frozenset(self._tokenizer.special.values())
+
     def prompt_of_text(self, text: str) -> PreparedPrompt:
         """A prompt without turns: this text, to be continued. Raises as `encode`."""
         return PreparedPrompt(text, tuple(self.encode(text)), starts_in_reasoning=False)

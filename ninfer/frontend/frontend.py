@@ -24,6 +24,7 @@ from ninfer.request import (
     Media,
     Message,
     PreparedPrompt,
+    Recall,
     SamplingParams,
     StopRules,
     TemplateOptions,
@@ -107,10 +108,12 @@ class Frontend:
         *,
         literal_control_text: LiteralControlText = "text",
         sources: SourceRules | None = None,
+        recall: Recall | None = None,
     ) -> PreparedPrompt:
         """Load media, render and encode a normal conversation (see `parse_conversation`).
 
-        `sources` says where media may come from; the default leaves local files alone. Raises
+        `sources` says where media may come from; the default leaves local files alone. `recall`
+        knows what the model wrote itself. Raises
         PromptError for media that cannot be had, or for any without a vision tower, for a template
         option that this template does not have, and for messages that the template refuses. Warns
         in the log of a template that leaves out the text of the last user message.
@@ -124,7 +127,7 @@ class Frontend:
             media = self.media.load(conversation.messages, sources or SourceRules())
             merge = self.media.image.merge
         prompt = prepare_prompt(
-            conversation, self.template, self.tokenizer, literal_control_text, media, merge
+            conversation, self.template, self.tokenizer, literal_control_text, media, merge, recall
         )
         if not _holds_last_user_text(prompt.text, conversation):
             _log.warning("the chat template leaves out the text of the last user message")

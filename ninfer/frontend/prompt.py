@@ -5,10 +5,11 @@ from typing import Any, Final, Literal
 
 from ninfer.errors import PromptError
 from ninfer.frontend.chat_template import ChatTemplate
+from ninfer.frontend.exact_turns import EncodedPrompt, encode_exactly
 from ninfer.frontend.placeholders import PADS, expand_placeholders, find_runs
 from ninfer.frontend.reasoning import starts_in_reasoning
 from ninfer.frontend.tokenizer import Tokenizer
-from ninfer.request import ContentPart, Conversation, Media, Message, PreparedPrompt
+from ninfer.request import ContentPart, Conversation, Media, Message, PreparedPrompt, Recall
 
 # What a special token's text becomes when a message or tool holds it: "text" encodes it as the
 # characters that it shows; "control" makes it the token, as published chat stacks do by default.
@@ -25,8 +26,11 @@ def prepare_prompt(
     literal_control_text: LiteralControlText = "text",
     media: Sequence[Media] = (),
     merge: int = 1,
+    recall: Recall | None = None,
 ) -> PreparedPrompt:
     """Render and encode; `media` are those of the conversation, in order.
+
+    `recall` gives turns the ids that the model wrote (see `encode_exactly`).
 
     Only special tokens are kept from being spelled by clients. Tags of thoughts and tools are left
     alone in text, because templates read them there. For prompts in which no message or tool
@@ -37,26 +41,34 @@ def prepare_prompt(
         variables, mark = _marked(conversation, tokenizer, literal_control_text)
     except RecursionError:
         raise PromptError("tools or tool arguments are nested too deeply") from None
+    begun = variables.pop("begun")
     rendered = template.render(variables)
     if media:
         rendered = expand_placeholders(rendered, media, merge)
-    ids = tokenizer.encode(rendered, mark=mark)
+    rendered += begun
+    if recall is None or literal_control_text == "control":
+        ids = tokenizer.encode(rendered, mark=mark)
+        encoded = EncodedPrompt(ids, rendered.replace(mark, "") if mark else rendered)
+    else:
+        encoded = encode_exactly(rendered, mark, tokenizer, conversation, media, recall)
     pad_ids = {kind: tokenizer.special[pad] for kind, pad in PADS.items()} if media else {}
     return PreparedPrompt(
-        text=rendered.replace(mark, "") if mark else rendered,
-        token_ids=tuple(ids),
+        text=encoded.text,
+        token_ids=tuple(encoded.ids),
         starts_in_reasoning=starts_in_reasoning(rendered),
         media=tuple(media),
-        runs=find_runs(ids, pad_ids, media, merge),
+        runs=find_runs(encoded.ids, pad_ids, media, merge),
         tools=conversation.tools,
+        turn_key=encoded.turn_key,
     )
 
 
 def _marked(
     conversation: Conversation, tokenizer: Tokenizer, literal_control_text: LiteralControlText
 ) -> tuple[dict[str, Any], str]:
-    """Template variables and the mark that breaks control text in them, "" if none is needed."""
-    variables = template_variables(conversation)
+    """Template variables with the answer's beginning, and the mark that breaks control text in
+    them; "" if none is needed."""
+    variables = {**template_variables(conversation), "begun": conversation.begun}
     if literal_control_text == "control" or not _holds_control(variables, tokenizer):
         return variables, ""
     mark = _unused_character(variables)

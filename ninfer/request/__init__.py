@@ -42,6 +42,7 @@ from ninfer.request.sampling import (
     ToolCallSpec,
     ToolRule,
 )
+from ninfer.request.turns import Recall, WrittenTurn
 
 __all__ = [
     "Channel",
@@ -64,6 +65,7 @@ __all__ = [
     "PartKind",
     "PrefixMiss",
     "PreparedPrompt",
+    "Recall",
     "RegexSpec",
     "Role",
     "SamplingParams",
@@ -80,4 +82,5 @@ __all__ = [
     "ToolCallStart",
     "ToolRule",
     "Usage",
+    "WrittenTurn",
 ]

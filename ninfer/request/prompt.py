@@ -59,11 +59,15 @@ class TemplateOptions:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages and tools of a request. `tools` are the client's objects, unchanged."""
+    """Messages and tools of a request. `tools` are the client's objects, unchanged.
+
+    `begun` is how the answer begins, if the client has written that itself.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     template: TemplateOptions = field(default_factory=TemplateOptions)
+    begun: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class PreparedPrompt:
 
     `runs` say which of the tokens stand for which rows of `media`, in order. `tools` are those of
     the conversation, whose calls the answer may hold; without any, call tags are plain text.
+    `turn_key` stands for all before the turn to be written (see `Recall`); empty if not asked for.
     """
 
     text: str
@@ -115,3 +120,4 @@ class PreparedPrompt:
     media: tuple[Media, ...] = ()
     runs: tuple[MediaRun, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
+    turn_key: bytes = b""

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from ninfer.errors import NInferError
 from ninfer.log import get_logger
 from ninfer.server import health
+from ninfer.server.anthropic import messages
 from ninfer.server.errors import Fault, error_body, fault_of
 from ninfer.server.frame import ANY_HOST, Access, Frame, hosts_of
 from ninfer.server.keys import KeyRing, read_keys
@@ -21,6 +22,7 @@ from ninfer.server.openai import chat, completions, models, tokenize
 from ninfer.server.options import ServerOptions
 from ninfer.server.page_routes import page_router
 from ninfer.server.pages import ERRORS
+from ninfer.server.responses import routes as responses
 from ninfer.server.service import Service
 from ninfer.version import VERSION
 
@@ -40,7 +42,7 @@ def create_app(service: Service) -> ASGIApp:
         title="ninfer", version=VERSION, lifespan=_life(service), redoc_url=None, docs_url="/docs"
     )
     app.state.service = service
-    for module in (chat, completions, models, tokenize):
+    for module in (chat, completions, messages, models, responses, tokenize):
         for prefix in _PREFIXES:
             app.include_router(
                 module.router,

@@ -24,6 +24,7 @@ ANTHROPIC: Final = "anthropic"
 _RETRY_SECONDS: Final = 2
 # The same request would fail again; clients would send it two to thirty times.
 _NO_RETRY: Final = {"x-should-retry": "false"}
+_SHOWN: Final = 80
 _LONGEST: Final = 1000
 # A place in the request at the beginning of a message, such as messages[0].content[1].type.
 _PLACE: Final = re.compile(r"(?:messages|tools|prompt|input|system)(?:\[\d+\]|\.\w+)*")
@@ -61,6 +62,14 @@ class Refusal(RequestError):
         self.code = code
         self.param = param
         self.headers = dict(headers or {})
+
+
+def wrong(place: str, value: object, advice: str) -> Refusal:
+    """What to raise for a member of a request: its place, its value, and what to do."""
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+    code = "missing_required_parameter" if value is None else "unsupported_value"
+    return Refusal(f"{place} is {shown}; {advice}", code=code, param=place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from ninfer.server.answer import total
 from ninfer.server.ask import Ask
 
 Numbered = tuple[int, GenerationEvent]
+# Takes a prompt, and the thought, text and result of an answer to it.
+Keep = Callable[[PreparedPrompt, str, str, GenerationResult], None]
 
 
 class Record(Protocol):
@@ -49,11 +51,13 @@ class Exchange:
         held: ExitStack,
         record: Record,
         token_text: Callable[[int], str],
+        keep: Keep,
         *,
         arrived: float,
         request_id: str,
     ) -> None:
-        """`held` is given up at the end; `token_text` shows one token id."""
+        """`held` is given up at the end; `token_text` shows one token id; `keep` hears of answers
+        that have ended."""
         self.ask: Final = ask
         self.prompts: Final = prompts
         self.arrived: Final = arrived
@@ -65,6 +69,8 @@ class Exchange:
         self._held = held
         self._record = record
         self._token_text = token_text
+        self._keep = keep
+        self._said: dict[int, dict[str, list[str]]] = {}
         self._closed = False
 
     @property
@@ -122,6 +128,9 @@ class Exchange:
         """
         shown: list[Numbered] = []
         for index, event in events:
+            if isinstance(event, TextDelta):
+                said = self._said.setdefault(index, {"reasoning": [], "content": []})
+                said[event.channel].append(event.text)
             if shown and shown[-1][0] == index:
                 joined = _joined(shown[-1][1], event)
                 if joined is not None:
@@ -131,6 +140,7 @@ class Exchange:
                 if event.finish_reason is FinishReason.CANCELLED:
                     raise UnavailableError("the server is shutting down; send the request again")
                 self.results[index] = event
+                self._keep_answer(index, event)
                 text = self._stop_text(event)
                 if text:
                     shown.append((index, TextDelta("content", text)))
@@ -138,6 +148,11 @@ class Exchange:
         if self.ended:
             self._end(None)
         return shown
+
+    def _keep_answer(self, index: int, result: GenerationResult) -> None:
+        said = {name: "".join(pieces) for name, pieces in self._said.pop(index, {}).items()}
+        prompt = self.prompts[index // self.ask.count]
+        self._keep(prompt, said.get("reasoning", ""), said.get("content", ""), result)
 
     def _stop_text(self, result: GenerationResult) -> str:
         reason = result.finish_reason

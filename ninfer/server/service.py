@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from starlette.requests import Request
@@ -32,11 +33,14 @@ from ninfer.server.metrics import Metrics
 from ninfer.server.options import ServerOptions, defaults_of
 from ninfer.server.reports import report_throughput
 from ninfer.server.request_log import RequestLog
+from ninfer.server.responses.store import ResponseStore
+from ninfer.server.turns import WrittenTurns
 
 T = TypeVar("T")
 _log = get_logger(__name__)
 # Bits of a seed.
 _SEED: Final = 64
+_TURN_END: Final = "<|im_end|>"
 _FALLBACK_NAME: Final = "ninfer"
 _LOOK_SECONDS: Final = 0.02
 _LAST_WORDS_SECONDS: Final = 2.0
@@ -56,6 +60,10 @@ class Service:
         self.defaults: Final[GenerationOptions] = defaults_of(options)
         self.metrics: Final = Metrics(engine, self.model)
         self.log: Final = RequestLog(options.request_log_jsonl)
+        self.turns: Final = WrittenTurns(self.text.special_ids, self.text.added_id(_TURN_END))
+        self.responses: Final = ResponseStore(
+            options.response_store_max_records, options.response_store_max_mib << 20
+        )
         self.created: Final = int(time.time())
         self.places: Final = self.facts.max_concurrency + self.facts.max_pending
         drafts = {"backend": self.facts.spec or "none", "draft_window": self.facts.draft_tokens}
@@ -120,8 +128,11 @@ class Service:
         """Run work that takes its time away from the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    async def prepare(self, conversation: Conversation) -> PreparedPrompt:
-        """Render and tokenize, with media. Raises Refusal for media, PromptError for the rest."""
+    async def prepare(self, conversation: Conversation, key: Key) -> PreparedPrompt:
+        """Render and tokenize, with media. Turns that the model wrote for `key` keep their ids.
+
+        Raises Refusal for media, PromptError for the rest.
+        """
         media = [
             part for turn in conversation.messages for part in turn.content if part.kind != "text"
         ]
@@ -133,7 +144,8 @@ class Service:
                 param=media[0].place,
             )
         try:
-            return await self.in_thread(self.engine.prepare, conversation, self._sources)
+            recall = self.turns.recall_for(key.number)
+            return await self.in_thread(self.engine.prepare, conversation, self._sources, recall)
         except PromptError as error:
             place = next((part.place for part in media if str(error).startswith(part.place)), None)
             if place is None:
@@ -175,7 +187,7 @@ class Service:
         held.enter_context(key.use())
         held.enter_context(self._places_for(ask.answers))
         self._journal.arrived(ask, request_id)
-        prompts = await self._prompts(ask)
+        prompts = await self._prompts(ask, key)
         held.enter_context(self._media_room(prompts))
         generations = await self.engine.start(prompts, ask.options, ask.count, arrived=arrived)
         return Exchange(
@@ -185,18 +197,19 @@ class Service:
             held.pop_all(),
             self._journal,
             lambda token_id: self.text.decode([token_id]),
+            partial(self.turns.keep, key.number),
             arrived=arrived,
             request_id=request_id,
         )
 
-    async def _prompts(self, ask: Ask) -> list[PreparedPrompt]:
+    async def _prompts(self, ask: Ask, key: Key) -> list[PreparedPrompt]:
         """The prompts of a request, within the time that it may wait."""
         seconds = self.facts.pending_seconds
         try:
             async with asyncio.timeout(seconds):
                 if ask.conversation is None:
                     return [await self.raw_prompt(prompt) for prompt in ask.prompts]
-                prompt = await self.prepare(ask.conversation)
+                prompt = await self.prepare(ask.conversation, key)
         except TimeoutError:
             raise QueueTimeoutError(
                 f"the prompt was not ready within {seconds:g} seconds; try again later"

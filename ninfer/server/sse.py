@@ -28,12 +28,20 @@ def line_of(value: Any) -> str:
 
 def data(value: Any) -> bytes:
     """An event without a name."""
-    return f"data: {line_of(value)}\n\n".encode()
+    return b"data: " + _bytes_of(value) + b"\n\n"
 
 
 def event(value: dict[str, Any]) -> bytes:
     """An event whose name is the `type` of the value."""
-    return f"event: {value['type']}\ndata: {line_of(value)}\n\n".encode()
+    return f"event: {value['type']}\ndata: ".encode() + _bytes_of(value) + b"\n\n"
+
+
+def _bytes_of(value: Any) -> bytes:
+    """The line. Half a surrogate pair, which a client may have sent, becomes its escape."""
+    try:
+        return line_of(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 class EventStream(Response):

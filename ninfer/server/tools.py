@@ -2,14 +2,24 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from ninfer.engine import GenerationOptions, TextSide
 from ninfer.log import get_logger
-from ninfer.request import ConstraintSpec, JsonObjectSpec, JsonSchemaSpec, ToolCallSpec, ToolRule
+from ninfer.request import (
+    ConstraintSpec,
+    JsonObjectSpec,
+    JsonSchemaSpec,
+    LogitBias,
+    ToolCallSpec,
+    ToolRule,
+)
 from ninfer.server.errors import Refusal
 
 Mode = Literal["auto", "none", "required"]
+_OPENER: Final = "<tool_call>"
+_NEVER: Final = -100.0
 _NAME: Final = re.compile(r"[^\s<>]{1,128}")
 _log = get_logger(__name__)
 
@@ -106,3 +116,19 @@ def constraint_of(
     if free and answer is None:
         return None
     return ToolCallSpec(rules, parallel=choice.parallel, answer=answer)
+
+
+def without_calls(
+    options: GenerationOptions,
+    tools: Sequence[Mapping[str, Any]],
+    choice: ToolChoice,
+    text: TextSide,
+) -> tuple[GenerationOptions, bool]:
+    """What keeps a model from calling the tools that it sees, for the choice "none"."""
+    if choice.mode != "none" or not tools:
+        return options, False
+    opener = text.added_id(_OPENER)
+    if opener is not None and all(bias.token_id != opener for bias in options.logit_bias):
+        bias = (*options.logit_bias, LogitBias(opener, _NEVER))
+        options = replace(options, logit_bias=bias)
+    return options, True

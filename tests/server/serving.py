@@ -15,7 +15,7 @@ import httpx
 import openai
 
 from ninfer.engine import AsyncEngine, Engine, EngineOptions, GenerationOptions
-from ninfer.request import PreparedPrompt
+from ninfer.request import PreparedPrompt, TokenForcer
 from ninfer.server.options import ServerOptions
 from ninfer.server.serve import listen, serve
 from ninfer.server.service import Service
@@ -47,12 +47,14 @@ class Scripts:
     pace: dict[str, float] = field(default_factory=dict)
 
     def install(self, engine: Engine) -> None:
-        def forcer(prompt: PreparedPrompt, options: GenerationOptions) -> Script | None:
+        own = engine._forcer
+
+        def forcer(prompt: PreparedPrompt, options: GenerationOptions) -> TokenForcer | None:
             said = prompt.text.partition("<|im_start|>user\n")[2] or prompt.text
             for word, text in self.texts.items():
                 if word in said:
                     return Script(engine.text.encode(text), self.pace.get(word, 0.0))
-            return None
+            return own(prompt, options)
 
         engine._forcer = forcer  # type: ignore[method-assign]  # a test's own model
 

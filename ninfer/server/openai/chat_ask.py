@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from ninfer.engine import GenerationOptions, parse_conversation
-from ninfer.request import Conversation, LogitBias
+from ninfer.engine import parse_conversation
 from ninfer.server import thinking
 from ninfer.server.ask import Ask
 from ninfer.server.errors import Refusal
@@ -19,13 +18,12 @@ from ninfer.server.tools import (
     check_choice,
     check_tools,
     constraint_of,
+    without_calls,
     without_hosted,
 )
 
 HOSTED: Final = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
 _SWITCHES: Final = {"enabled": True, "adaptive": True, "auto": None, "disabled": False}
-_OPENER: Final = "<tool_call>"
-_NEVER: Final = -100.0
 
 
 def ask_of(body: ChatBody, service: Service) -> Ask:
@@ -45,7 +43,7 @@ def ask_of(body: ChatBody, service: Service) -> Ask:
     check_choice(choice, conversation.tools)
     form = constraint_of(conversation.tools, choice, form_of(body, body.response_format))
     options = replace(options, program=replace(options.program, constraint=form))
-    options, off = without_calls(options, conversation, choice, service)
+    options, off = without_calls(options, conversation.tools, choice, service.text)
     return Ask(
         protocol="chat",
         model=model,
@@ -59,19 +57,6 @@ def ask_of(body: ChatBody, service: Service) -> Ask:
         max_tokens=asked,
         tool_choice=str(choice),
     )
-
-
-def without_calls(
-    options: GenerationOptions, conversation: Conversation, choice: ToolChoice, service: Service
-) -> tuple[GenerationOptions, bool]:
-    """What keeps a model from calling the tools that it sees, for the choice "none"."""
-    if choice.mode != "none" or not conversation.tools:
-        return options, False
-    opener = service.text.added_id(_OPENER)
-    if opener is not None and all(bias.token_id != opener for bias in options.logit_bias):
-        bias = (*options.logit_bias, LogitBias(opener, _NEVER))
-        options = replace(options, logit_bias=bias)
-    return options, True
 
 
 def _check_forms(body: ChatBody) -> None:

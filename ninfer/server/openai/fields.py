@@ -26,9 +26,11 @@ _SEEDS: Final = 2**63
 HARMLESS: Final = frozenset(
     {
         "client_metadata",
+        "context_management",
         "id_slot",
         "keep_alive",
         "kv_transfer_params",
+        "max_tool_calls",
         "metadata",
         "moderation",
         "n_predict",

@@ -13,6 +13,7 @@ from ninfer.server import thinking
 from ninfer.server.ask import RawPrompt
 from ninfer.server.body import checked, read_object
 from ninfer.server.errors import Refusal
+from ninfer.server.keys import Key
 from ninfer.server.openai.schema import TemplateFields
 from ninfer.server.pages import described
 from ninfer.server.reply import json_response
@@ -54,7 +55,7 @@ async def tokenize(request: Request) -> Response:
     service: Service = request.app.state.service
     body = checked(TokenizeBody, await read_object(request, service.options.max_request_mib << 20))
     service.check_model(body.model)
-    ids = await _ids(body, service)
+    ids = await _ids(body, service, request.state.key)
     reply: dict[str, Any] = {
         "count": len(ids),
         "max_model_len": service.facts.max_context,
@@ -65,7 +66,7 @@ async def tokenize(request: Request) -> Response:
     return json_response(reply)
 
 
-async def _ids(body: TokenizeBody, service: Service) -> list[int]:
+async def _ids(body: TokenizeBody, service: Service, key: Key) -> list[int]:
     text = body.content if body.prompt is None else body.prompt
     if (text is None) == (body.messages is None):
         raise Refusal(
@@ -85,7 +86,7 @@ async def _ids(body: TokenizeBody, service: Service) -> list[int]:
     )
     template = replace(template, add_generation_prompt=body.add_generation_prompt)
     conversation = parse_conversation(body.messages, body.tools, template)
-    return list((await service.prepare(conversation)).token_ids)
+    return list((await service.prepare(conversation, key)).token_ids)
 
 
 @router.post("/detokenize", openapi_extra=described(DetokenizeBody))

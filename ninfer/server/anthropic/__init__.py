@@ -1,0 +1,1 @@
+"""The Anthropic protocol: Messages, and counting their tokens."""

@@ -1,0 +1,91 @@
+"""The bodies of Messages requests; each member is honoured, harmless or refused."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Text = Annotated[str, Field(min_length=1)]
+# Accounting, hints of caching, and edits of a context that never grows here by itself.
+HARMLESS: Final = frozenset(
+    {
+        "anthropic_beta",
+        "betas",
+        "cache_control",
+        "context_management",
+        "diagnostics",
+        "inference_geo",
+        "metadata",
+        "service_tier",
+        "speed",
+        "user_profile_id",
+    }
+)
+# Member -> what to do instead.
+REFUSED: Final = {
+    "container": "leave it out; code runs where the client runs it",
+    "mcp_servers": "let the client connect to them and offer their tools",
+}
+
+
+class ThinkingFields(BaseModel):
+    """Whether and how long to think, and whether the thought is shown."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputFormat(BaseModel):
+    """The form of the answer."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
+
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputFields(BaseModel):
+    """How much effort the answer is worth, and its form."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class ChoiceFields(BaseModel):
+    """Whether and what to call."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class CountBody(BaseModel):
+    """POST /v1/messages/count_tokens. Messages and tools have the forms of the Anthropic API."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str | None = None
+    messages: list[Any]
+    system: str | list[Any] | None = None
+    tools: list[Any] | None = None
+    tool_choice: ChoiceFields | None = None
+    thinking: ThinkingFields | None = None
+    output_config: OutputFields | None = None
+    output_format: OutputFormat | None = None
+
+
+class MessagesBody(CountBody):
+    """POST /v1/messages."""
+
+    max_tokens: Annotated[int, Field(ge=0)]
+    stream: bool = False
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**30)] | None = None
+    stop_sequences: list[Text] | None = None

@@ -1,0 +1,1 @@
+"""The Responses protocol of OpenAI: answers as items, stored and taken up again."""

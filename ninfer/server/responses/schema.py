@@ -1,0 +1,63 @@
+"""The body of Responses requests; each member is honoured, harmless or refused."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ninfer.server.openai.fields import SamplingFields
+from ninfer.server.openai.schema import MOST_TOP_LOGPROBS, TemplateFields
+
+# Member -> what to do instead.
+REFUSED: Final = {
+    "background": "send the request with stream set, or wait for it",
+    "conversation": "use previous_response_id",
+    "prompt": "send instructions and input",
+}
+_Key = Annotated[str, Field(max_length=64)]
+_Value = Annotated[str, Field(max_length=512)]
+
+
+class ReasoningFields(BaseModel):
+    """How much to think. There is no summary here: the thought itself is in the answer."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class TextFields(BaseModel):
+    """The form of the answer."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class ResponsesBody(SamplingFields):
+    """POST /v1/responses, and .../input_tokens. Items and tools have the OpenAI API's forms."""
+
+    input: str | list[Any]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    reasoning: ReasoningFields | None = None
+    text: TextFields | None = None
+    enable_thinking: bool | None = None
+    preserve_thinking: bool | None = None
+    thinking_budget: Annotated[int, Field(ge=0)] | None = None
+    chat_template_kwargs: TemplateFields | None = None
+    truncation: Literal["auto", "disabled"] = "disabled"
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
+    include: list[str] | None = None
+    store: bool = True
+    metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = None
+
+    def includes(self, name: str) -> bool:
+        """Whether a part of the answer was asked for that is left out otherwise."""
+        return name in (self.include or ())
