@@ -131,8 +131,8 @@ def paged_kv(op: str, cache: PagedKV, heads: int | None, head_dim: int, like: Te
 
 
 def _shares_memory(x: Tensor, y: Tensor) -> bool:
-    """Whether the byte ranges that two tensors span overlap."""
-    if x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
+    """Whether the byte ranges that two tensors span overlap; those on "meta" span none."""
+    if x.is_meta or x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
         return False
     (a, b), (c, d) = _span(x), _span(y)
     return a < d and c < b

@@ -1,6 +1,8 @@
 """The portable tier put together: its forms of the ops, and the form weights stay resident in."""
 
 from ninfer.formats import GroupedMatrix
+from ninfer.ops.attention.portable import paged_attention
+from ninfer.ops.block_attention.portable import block_attention
 from ninfer.ops.dispatch import register, register_residence
 from ninfer.ops.drafts.portable import accept_drafts, block_rows
 from ninfer.ops.dynamic_conv.portable import dynamic_conv
