@@ -13,7 +13,7 @@ own, all of which are cached.
 import triton
 import triton.language as tl
 
-from ninfer.ops.attention.tiles import attend_tile, fold, load_queries, no_sums
+from ninfer.ops.attention.tiles import DIRECT, attend_tile, fold, load_queries, no_sums
 
 
 @triton.jit
@@ -23,7 +23,7 @@ def _sequences(
     window,
     B,
     GROUP: tl.constexpr,
-    M: tl.constexpr,
+    R: tl.constexpr,
     SPLIT: tl.constexpr,
     BN: tl.constexpr,
     BB: tl.constexpr,
@@ -38,7 +38,7 @@ def _sequences(
     context = length - count
     last = context if BLOCK else length - 1
     splits = last // SPLIT + 1 - _first_key(context, window, BN) // SPLIT
-    return (count * GROUP + M - 1) // M, tl.where(count > 0, splits, 0)
+    return (count * GROUP + R - 1) // R, tl.where(count > 0, splits, 0)
 
 
 @triton.jit
@@ -54,9 +54,9 @@ def _first_key(context, window, BN: tl.constexpr):
 
 
 @triton.jit
-def _rows(start, count, length, tile, head, GROUP: tl.constexpr, M: tl.constexpr):
+def _rows(start, count, length, tile, head, GROUP: tl.constexpr, R: tl.constexpr):
     """Token, query head, position and whether it exists, of each row of a tile."""
-    i = tile * M + tl.arange(0, M)
+    i = tile * R + tl.arange(0, R)
     live = i < count * GROUP
     token = tl.minimum(i // GROUP, count - 1)
     return start + token, head * GROUP + i % GROUP, length - count + token, live
@@ -65,7 +65,7 @@ def _rows(start, count, length, tile, head, GROUP: tl.constexpr, M: tl.constexpr
 @triton.jit
 def _split(
     q,
-    place,  # [M] position of each row
+    place,  # [R] position of each row
     cache,
     block,  # keys, values and their row strides
     table,
@@ -78,7 +78,8 @@ def _split(
     ends_here,  # whether the block belongs to this split
     window,
     scale,
-    M: tl.constexpr,
+    R: tl.constexpr,
+    SPLIT: tl.constexpr,
     BN: tl.constexpr,
     DIM: tl.constexpr,
     W: tl.constexpr,
@@ -88,48 +89,60 @@ def _split(
     SCALED: tl.constexpr,
     SCALES: tl.constexpr,
     PACKED: tl.constexpr,
+    PARTS: tl.constexpr,
     FORM: tl.constexpr,
     OPERAND: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Top, weight [M] and sums of one split."""
+    """Top, weight [R] and sums of one split."""
     keys, values, key_scales, value_scales = cache
-    top = tl.full((M,), float("-inf"), tl.float32)
-    weight = tl.zeros((M, 16), tl.float32)
-    sums = no_sums(M, W, CHUNKS)
+    top = tl.full((R,), float("-inf"), tl.float32)
+    weight = tl.zeros((64, R), tl.float32)
+    sums = no_sums(W, R, CHUNKS)
     n = tl.arange(0, BN)
-    # A tile in one page needs one number of the table.
-    WHOLE: tl.constexpr = PAGE % BN == 0
-    no_row = tl.zeros((M, BN), tl.int1)
+    # A tile in one page needs one number of the table. The numbers of the split are read before the
+    # loop: a load that waits for another load in it would be requested a tile later.
+    WHOLE: tl.constexpr = PAGE % BN == 0 and SPLIT % PAGE == 0
+    PAGES: tl.constexpr = SPLIT // PAGE if WHOLE else 1
+    first_page = begin // SPLIT * PAGES
+    page_of = tl.arange(0, PAGES)
+    WORDS: tl.constexpr = DIM // PARTS
+    if WHOLE:
+        reached = (first_page + page_of) * PAGE < end
+        reached = reached & ((first_page + page_of + 1) * PAGE > begin)
+        pages = tl.load(table + first_page + page_of, mask=reached, other=0).to(tl.int32)
+    no_row = tl.zeros((BN, R), tl.int1)
     for at in tl.range(begin, full, BN, num_stages=STAGES):
         if WHOLE:
-            row = tl.load(table + at // PAGE) * PAGE + (at % PAGE + n)
+            page = tl.sum(tl.where(page_of == at // PAGE - first_page, pages, 0), 0)
+            row = page.to(tl.int64) * PAGE + (at % PAGE + n)
         else:
             row = tl.load(table + (at + n) // PAGE) * PAGE + (at + n) % PAGE
         row = row * HEADS + head
         top, weight, sums = attend_tile(
             q, top, weight, sums, keys, values, key_scales, value_scales,
-            row * DIM, row * DIM, row * SCALES, n >= 0, no_row, scale,
-            DIM, W, CHUNKS, SCALED, PACKED, FORM, OPERAND, False,
+            row * WORDS, row * DIM, row * SCALES, n >= 0, no_row, scale,
+            DIM, W, CHUNKS, SCALED, PACKED, PARTS, FORM, OPERAND, False,
         )  # fmt: skip
     for at in tl.range(tl.maximum(begin, full), end, BN, num_stages=1):
         key = at + n
         live = (key < end) & (key >= low)
-        visible = live[None, :]
+        visible = live[:, None]
         if BLOCK:
-            visible = visible & ((window <= 0) | (place[:, None] - key[None, :] < window))
+            visible = visible & ((window <= 0) | (place[None, :] - key[:, None] < window))
         else:
-            visible = visible & (key[None, :] <= place[:, None])
+            visible = visible & (key[:, None] <= place[None, :])
         if WHOLE:
-            row = tl.load(table + at // PAGE) * PAGE + (at % PAGE + n)
+            page = tl.sum(tl.where(page_of == at // PAGE - first_page, pages, 0), 0)
+            row = page.to(tl.int64) * PAGE + (at % PAGE + n)
         else:
             row = tl.load(table + key // PAGE, mask=live, other=0) * PAGE + key % PAGE
         row = row * HEADS + head
         top, weight, sums = attend_tile(
             q, top, weight, sums, keys, values, key_scales, value_scales,
-            row * DIM, row * DIM, row * SCALES, live, visible, scale,
-            DIM, W, CHUNKS, SCALED, PACKED, FORM, OPERAND, True,
+            row * WORDS, row * DIM, row * SCALES, live, visible, scale,
+            DIM, W, CHUNKS, SCALED, PACKED, PARTS, FORM, OPERAND, True,
         )  # fmt: skip
     if BLOCK:
         block_keys, block_values, key_row, key_head, value_row, value_head = block
@@ -138,16 +151,16 @@ def _split(
         for at in tl.range(0, reach, BN, num_stages=1):
             key = at + n
             live = key < count
-            distance = tl.abs(place[:, None] - context - key[None, :])
-            visible = live[None, :] & ((window <= 0) | (distance < window))
+            distance = tl.abs(place[None, :] - context - key[:, None])
+            visible = live[:, None] & ((window <= 0) | (distance < window))
             row = (start + key).to(tl.int64)
             top, weight, sums = attend_tile(
                 q, top, weight, sums, block_keys, block_values, block_keys, block_values,
                 row * key_row + head * key_head, row * value_row + head * value_head,
                 row, live, visible, scale,
-                DIM, W, CHUNKS, 0, False, 0, OPERAND, True,
+                DIM, W, CHUNKS, 0, False, PARTS, DIRECT, OPERAND, True,
             )  # fmt: skip
-    return top, tl.max(weight, 1), sums
+    return top, tl.max(weight, 0), sums
 
 
 @triton.jit(do_not_specialize=["window", "table_row", "B", "S"])
@@ -178,7 +191,7 @@ def attend_splits(
     BB: tl.constexpr,
     GROUP: tl.constexpr,
     SPLIT: tl.constexpr,
-    M: tl.constexpr,
+    R: tl.constexpr,
     BN: tl.constexpr,
     DIM: tl.constexpr,
     W: tl.constexpr,
@@ -188,13 +201,14 @@ def attend_splits(
     SCALED: tl.constexpr,
     SCALES: tl.constexpr,
     PACKED: tl.constexpr,
+    PARTS: tl.constexpr,
     FORM: tl.constexpr,
     OPERAND: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Each program takes every so-manieth of the splits that the lengths make; grid (programs,)."""
-    tiles, splits = _sequences(offsets, lengths, window, B, GROUP, M, SPLIT, BN, BB, BLOCK)
+    tiles, splits = _sequences(offsets, lengths, window, B, GROUP, R, SPLIT, BN, BB, BLOCK)
     ends = tl.cumsum(tiles * splits * HEADS, 0)
     b_of = tl.arange(0, BB)
     for item in tl.range(tl.program_id(0), tl.max(ends, 0), tl.num_programs(0)):
@@ -209,9 +223,9 @@ def attend_splits(
         count = tl.load(offsets + b + 1).to(tl.int32) - start
         length = tl.load(lengths + b).to(tl.int32)
         context = length - count
-        token, q_of, place, live = _rows(start, count, length, tile, head, GROUP, M)
+        token, q_of, place, live = _rows(start, count, length, tile, head, GROUP, R)
         at = q + token.to(tl.int64) * q_row + q_of * q_head
-        rows_q = load_queries(at, live, DIM, W, CHUNKS, OPERAND)
+        rows_q = load_queries(at, live, DIM, W, CHUNKS, PARTS, OPERAND)
         low = _first_key(context, window, BN)
         reach = context if BLOCK else tl.max(place, 0) + 1
         sees_all = tl.where(window > 0, 0, context if BLOCK else tl.min(place, 0) + 1)
@@ -224,15 +238,16 @@ def attend_splits(
             _reach(context, window),
             tl.maximum(number * SPLIT, low), end, tl.minimum(sees_all, end) // BN * BN,
             (start, count, context), context // SPLIT == number, window, scale,
-            M, BN, DIM, W, CHUNKS, HEADS, PAGE, SCALED, SCALES, PACKED, FORM, OPERAND, BLOCK, STAGES,
+            R, SPLIT, BN, DIM, W, CHUNKS, HEADS, PAGE, SCALED, SCALES, PACKED, PARTS, FORM, OPERAND,
+            BLOCK, STAGES,
         )  # fmt: skip
         part = (token.to(tl.int64) * (HEADS * GROUP) + q_of) * S + split
         tl.store(parts + 2 * part, top, mask=live)
         tl.store(parts + 2 * part + 1, weight, mask=live)
         for c in tl.static_range(CHUNKS):
-            column = c * W + tl.arange(0, W)[None, :]
-            to = partial + part[:, None] * DIM + column
-            tl.store(to, sums[c], mask=live[:, None] & (column < DIM))
+            column = c * W + tl.arange(0, W)[:, None]
+            to = partial + part[None, :] * DIM + column
+            tl.store(to, sums[c], mask=live[None, :] & (column < DIM))
 
 
 @triton.jit(do_not_specialize=["window", "B", "S"])
@@ -268,7 +283,7 @@ def join_splits(
     inside = column < DIM
     top = tl.full((1,), float("-inf"), tl.float32)
     weight = tl.zeros((1,), tl.float32)
-    sums = (tl.zeros((1, W), tl.float32),)
+    sums = (tl.zeros((W, 1), tl.float32),)
     for first in range(0, count, UNROLL):
         tops, weights, values = (), (), ()
         # Loads first: they wait for memory together, the additions one behind the other.
@@ -278,10 +293,10 @@ def join_splits(
             tops = tops + (tl.load(at, mask=live, other=float("-inf")),)
             weights = weights + (tl.load(at + 1, mask=live, other=0.0),)
             at = partial + (row * S + first + u) * DIM + column
-            values = values + (tl.load(at, mask=inside & live, other=0.0)[None, :],)
+            values = values + (tl.load(at, mask=inside & live, other=0.0)[:, None],)
         for u in tl.static_range(UNROLL):
             top, weight, sums = fold(top, weight, sums, tops[u], weights[u], (values[u],), 1)
-    result = tl.sum(sums[0] / weight[:, None], 0)
+    result = tl.sum(sums[0] / weight[None, :], 1)
     tl.store(out + row * DIM + column, result, mask=inside)
 
 
@@ -311,7 +326,7 @@ def attend_rows(
     BB: tl.constexpr,
     GROUP: tl.constexpr,
     SPLIT: tl.constexpr,
-    M: tl.constexpr,
+    R: tl.constexpr,
     BN: tl.constexpr,
     DIM: tl.constexpr,
     W: tl.constexpr,
@@ -321,13 +336,14 @@ def attend_rows(
     SCALED: tl.constexpr,
     SCALES: tl.constexpr,
     PACKED: tl.constexpr,
+    PARTS: tl.constexpr,
     FORM: tl.constexpr,
     OPERAND: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """All splits of a tile of rows by one program; grid (most row tiles there can be, KV heads)."""
-    tiles, _ = _sequences(offsets, lengths, window, B, GROUP, M, SPLIT, BN, BB, BLOCK)
+    tiles, _ = _sequences(offsets, lengths, window, B, GROUP, R, SPLIT, BN, BB, BLOCK)
     ends = tl.cumsum(tiles, 0)
     # Late tiles see the most keys, so they start first.
     item = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -339,16 +355,16 @@ def attend_rows(
         count = tl.load(offsets + b + 1).to(tl.int32) - start
         length = tl.load(lengths + b).to(tl.int32)
         context = length - count
-        token, q_of, place, live = _rows(start, count, length, tile, head, GROUP, M)
+        token, q_of, place, live = _rows(start, count, length, tile, head, GROUP, R)
         at = q + token.to(tl.int64) * q_row + q_of * q_head
-        rows_q = load_queries(at, live, DIM, W, CHUNKS, OPERAND)
+        rows_q = load_queries(at, live, DIM, W, CHUNKS, PARTS, OPERAND)
         low = _first_key(context, window, BN)
         reach = context if BLOCK else tl.max(place, 0) + 1
         sees_all = tl.where(window > 0, 0, context if BLOCK else tl.min(place, 0) + 1)
         last = context if BLOCK else reach - 1
-        top = tl.full((M,), float("-inf"), tl.float32)
-        weight = tl.zeros((M,), tl.float32)
-        sums = no_sums(M, W, CHUNKS)
+        top = tl.full((R,), float("-inf"), tl.float32)
+        weight = tl.zeros((R,), tl.float32)
+        sums = no_sums(W, R, CHUNKS)
         for number in range(low // SPLIT, last // SPLIT + 1):
             end = tl.minimum((number + 1) * SPLIT, reach)
             new_top, new_weight, new_sums = _split(
@@ -358,12 +374,12 @@ def attend_rows(
                 _reach(context, window),
                 tl.maximum(number * SPLIT, low), end, tl.minimum(sees_all, end) // BN * BN,
                 (start, count, context), context // SPLIT == number, window, scale,
-                M, BN, DIM, W, CHUNKS, HEADS, PAGE, SCALED, SCALES, PACKED, FORM, OPERAND, BLOCK,
-                STAGES,
+                R, SPLIT, BN, DIM, W, CHUNKS, HEADS, PAGE, SCALED, SCALES, PACKED, PARTS, FORM,
+                OPERAND, BLOCK, STAGES,
             )  # fmt: skip
             top, weight, sums = fold(top, weight, sums, new_top, new_weight, new_sums, CHUNKS)
         place_out = (token.to(tl.int64) * (HEADS * GROUP) + q_of) * DIM
         for c in tl.static_range(CHUNKS):
-            column = c * W + tl.arange(0, W)[None, :]
-            to = out + place_out[:, None] + column
-            tl.store(to, sums[c] / weight[:, None], mask=live[:, None] & (column < DIM))
+            column = c * W + tl.arange(0, W)[:, None]
+            to = out + place_out[None, :] + column
+            tl.store(to, sums[c] / weight[None, :], mask=live[None, :] & (column < DIM))

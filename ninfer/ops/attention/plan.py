@@ -48,11 +48,10 @@ class Head:
     chunks: int
 
 
-def head(dim: int, scale_group: int) -> Head:
+def head(dim: int, scale_group: int, least: int) -> Head:
     """Chunks of a head that no scale group's border cuts, with the fewest columns to spare."""
-    widest = scale_group or 256
-    widths = [width for width in (256, 128, 64, 32) if width <= widest]
-    found = min(widths, key=lambda width: (-(-dim // width) * width, -width)) if dim > 16 else 16
+    widths = [width for width in (256, 128, 64, 32) if least <= width <= (scale_group or 256)]
+    found = min(widths, key=lambda width: (-(-dim // width) * width, -width))
     return Head(found, -(-dim // found))
 
 
@@ -74,8 +73,9 @@ def default_sizes(architecture: int, format: str, dim: int) -> Sizes:
 
 
 def few_rows(count: int, sequences: int, group: int) -> int:
-    """Rows of a tile for `count` tokens of some sequences: 16, or 32 where that saves reads."""
-    return 16 if ceil(count / sequences) * group <= 16 else 32
+    """Rows of a tile for `count` tokens of some sequences: as few as hold those of one, to 32."""
+    rows = ceil(count / sequences) * group
+    return next((size for size in (8, 16) if rows <= size), 32)
 
 
 def programs(architecture: int, sizes: Sizes) -> int:

@@ -99,7 +99,7 @@ def _whole_rows(
     numbers = _numbers(q, rows, scale, block)
     options = _options(q, cache, rows, block, chosen, wide)
     launch(
-        kernels.attend_rows, grid, *inputs, out, *numbers, **options, M=tile, num_warps=warps
+        kernels.attend_rows, grid, *inputs, out, *numbers, **options, R=tile, num_warps=warps
     )
 
 
@@ -131,7 +131,7 @@ def _splits(
         *_numbers(q, rows, scale, block),
         capacity,
         **options,
-        M=tile,
+        R=tile,
         num_warps=chosen.warps,
     )
     columns = min(_JOINED_COLUMNS, options["W"])
@@ -164,7 +164,8 @@ def _inputs(
     )
     own = (block.keys, block.values) if block else (q, q)
     offsets = (rows.offsets, rows.kv_lengths, rows.page_table)
-    return (q, cache.keys, cache.values, *scales, *own, *offsets)
+    keys = cache.keys.view(torch.int32) if cache.keys.element_size() == 1 else cache.keys
+    return (q, keys, cache.values, *scales, *own, *offsets)
 
 
 def _scale_words(scales: Tensor) -> Tensor:
@@ -189,7 +190,7 @@ def _options(
 ) -> dict[str, Any]:
     """What both routes are compiled for."""
     dim, entry = q.shape[2], kv_format(cache.format)
-    shape = head(dim, entry.group)
+    shape = head(dim, entry.group, 64 if entry.word_bytes == 1 else 32)
     groups = entry.scale_groups(dim)
     return {
         "BB": max(16, 1 << (rows.kv_lengths.shape[0] - 1).bit_length()),
@@ -204,6 +205,7 @@ def _options(
         "SCALED": entry.group,
         "SCALES": 1 if groups in _WORDS else groups,
         "PACKED": groups in _WORDS,
+        "PARTS": 4 if entry.word_bytes == 1 else 1,
         "FORM": _form(cache.format, architecture(q)),
         "OPERAND": tl.float32 if wide else tl.bfloat16,
         "BLOCK": block is not None,
