@@ -7,6 +7,7 @@ from ninfer.ops.dispatch import register, register_residence
 from ninfer.ops.drafts.portable import accept_drafts, block_rows
 from ninfer.ops.dynamic_conv.portable import dynamic_conv
 from ninfer.ops.embedding.portable import embed
+from ninfer.ops.kv_cache.portable import read_kv, write_kv
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
 from ninfer.ops.linear.portable import linear, linear_add, linear_swiglu
 from ninfer.ops.sampling.portable import (
@@ -29,6 +30,7 @@ from ninfer.ops.selector.portable import (
     tempered_softmax,
 )
 from ninfer.ops.tensors import StoredWeight, Weight
+from ninfer.ops.vision.portable import slice_attention
 
 
 def resident(weight: StoredWeight, paired: bool) -> Weight:

@@ -18,8 +18,6 @@ FEW: Final = 64
 MOST_PARTIAL_BYTES: Final = 256 << 20
 # Cards whose multiprocessors have 164 or 228 KiB of shared memory; others have 100.
 _ROOMY: Final = (80, 87, 90, 100, 103)
-# Cards that multiply 64 rows and more by another matrix instruction than 16 or 32.
-_TWO_INSTRUCTIONS: Final = (90, 100, 103)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +25,18 @@ class Sizes:
     """Sizes of the kernels for one format and head.
 
     `keys` of a tile and `split` decide the order of a row's sums, so they are the same for every
-    call. `rows` of a tile and `warps` of a call of many rows, and how many tiles are on their way
-    (`stages`), do not. `programs` run on a multiprocessor when there are few rows.
+    call. The rest does not: `rows` of a tile of a call by whole rows, warps, how many tiles of keys
+    are on their way (`stages`), and the `programs` of a multiprocessor that runs splits.
     """
 
     keys: int
     split: int
-    rows: int
     warps: int
-    many_warps: int
     stages: int
     programs: int
+    rows: int
+    many_warps: int
+    many_stages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,35 @@ def head(dim: int, scale_group: int, least: int) -> Head:
 def sizes(architecture: int, format: str, dim: int, *, wide: bool) -> Sizes:
     """Sizes for a KV format and head on an architecture; `wide`: products of float32."""
     if wide:
-        return Sizes(keys=32, split=512, rows=16, warps=4, many_warps=4, stages=1, programs=1)
+        return _WIDE
     return table(architecture).get(f"{format} {dim}") or default_sizes(architecture, format, dim)
 
 
+# Products of float32 run without the matrix instruction; they are for tests, not for serving.
+_WIDE: Final = Sizes(
+    keys=32, split=512, warps=4, stages=1, programs=1, rows=16, many_warps=4, many_stages=1
+)
+
+
 def default_sizes(architecture: int, format: str, dim: int) -> Sizes:
-    """Sizes by rule: as many keys in flight as the shared memory of two programs holds."""
-    tile = 64 * dim * (1 if format in ("int8", "fp8") else 2) * 2
-    room = 96 << 10 if architecture in _ROOMY else 48 << 10
-    keys = 64 if 2 * tile <= room else 32
-    stages = max(min(room // (tile * keys // 64), 4), 2)
-    rows = 32 if architecture in _TWO_INSTRUCTIONS else 64
-    return Sizes(keys, 512, rows, warps=4, many_warps=rows // 8, stages=stages, programs=2)
+    """Sizes by rule: two programs on a multiprocessor where their tiles of keys fit, else one.
+
+    A tile of bytes is decoded anew by every four warps, so more rows by more warps gain nothing.
+    """
+    roomy, is_bytes = architecture in _ROOMY, format in ("int8", "fp8")
+    keys = 64 if roomy else 32
+    tile = 2 * keys * dim * (1 if is_bytes else 2)
+    large = roomy and not is_bytes
+    return Sizes(
+        keys=keys,
+        split=512,
+        warps=4,
+        stages=3,
+        programs=2 if tile <= (40 << 10 if roomy else 20 << 10) else 1,
+        rows=64 if large else 32,
+        many_warps=8 if large and dim > 128 else 4,
+        many_stages=3 if is_bytes else 2,
+    )
 
 
 def few_rows(count: int, sequences: int, group: int) -> int:
@@ -110,6 +126,7 @@ def _check(found: Sizes, where: str) -> None:
         "keys": (16, 32, 64, 128),
         "split": (256, 512, 1024, 2048),
         "rows": (16, 32, 64, 128),
+        "many_stages": (1, 2, 3, 4),
         "warps": (1, 2, 4, 8),
         "many_warps": (1, 2, 4, 8),
         "stages": (1, 2, 3, 4, 5),

@@ -92,12 +92,13 @@ def _whole_rows(
 ) -> None:
     count, sequences = q.shape[0], rows.kv_lengths.shape[0]
     group = q.shape[1] // cache.keys.shape[2]
-    tile = min(chosen.rows, few_rows(count, sequences, group)) if count <= FEW else chosen.rows
-    warps = chosen.many_warps if tile == chosen.rows else chosen.warps
+    tile = few_rows(count, sequences, group) if count <= FEW else chosen.rows
+    warps = chosen.warps if count <= FEW else chosen.many_warps
+    stages = chosen.stages if count <= FEW else chosen.many_stages
     grid = (count * group // tile + sequences, cache.keys.shape[2])
     inputs = _inputs(q, cache, rows, block)
     numbers = _numbers(q, rows, scale, block)
-    options = _options(q, cache, rows, block, chosen, wide)
+    options = _options(q, cache, rows, block, chosen, wide, stages)
     launch(
         kernels.attend_rows, grid, *inputs, out, *numbers, **options, R=tile, num_warps=warps
     )
@@ -121,7 +122,7 @@ def _splits(
     parts = torch.empty((count, heads, capacity, 2), dtype=torch.float32, device=q.device)
     most = (count * (heads // shared) // tile + sequences) * shared * capacity
     inputs = _inputs(q, cache, rows, block)
-    options = _options(q, cache, rows, block, chosen, wide)
+    options = _options(q, cache, rows, block, chosen, wide, chosen.stages)
     launch(
         kernels.attend_splits,
         (min(programs(architecture(q), chosen), most),),
@@ -186,7 +187,13 @@ def _numbers(
 
 
 def _options(
-    q: Tensor, cache: PagedKV, rows: RaggedRows, block: Block | None, chosen: Sizes, wide: bool
+    q: Tensor,
+    cache: PagedKV,
+    rows: RaggedRows,
+    block: Block | None,
+    chosen: Sizes,
+    wide: bool,
+    stages: int,
 ) -> dict[str, Any]:
     """What both routes are compiled for."""
     dim, entry = q.shape[2], kv_format(cache.format)
@@ -209,8 +216,8 @@ def _options(
         "FORM": _form(cache.format, architecture(q)),
         "OPERAND": tl.float32 if wide else tl.bfloat16,
         "BLOCK": block is not None,
-        "STAGES": chosen.stages,
-        "num_stages": chosen.stages,
+        "STAGES": stages,
+        "num_stages": stages,
         "enable_fp_fusion": False,
     }
 

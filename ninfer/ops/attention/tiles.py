@@ -213,19 +213,22 @@ def attend_tile(
     found = ()
     for c in tl.static_range(CHUNKS):
         column = c * W + tl.arange(0, W)[:, None]
-        v = _load(values + value_at[None, :] + column, live[None, :], column, DIM, RAGGED, MASKED)
         part = sums[c] * fade
+        at = values + value_at[None, :] + column
         if FORM != DIRECT:
             factor = _scale(word, value_scales, scale_at, live, c * W // SCALED, PACKED, MASKED)
             scaled = shares * factor[:, None]
             if MASKED:
                 # What a row does not see weighs zero, even times a scale that is not finite.
                 scaled = tl.where(visible, scaled, 0.0)
+                # Nor may its codes be NaN, as those of FP8 then are.
+                live = live & (factor - factor == 0.0)
             operand = scaled.to(OPERAND)
+            v = _load(at, live[None, :], column, DIM, RAGGED, MASKED)
             v = decode_words(v, FORM, OPERAND)
             part = tl.dot(v, operand, part, input_precision="ieee")
         elif MASKED:
-            wide = v.to(tl.float32)
+            wide = _load(at, live[None, :], column, DIM, RAGGED, MASKED).to(tl.float32)
             finite = wide - wide == 0.0
             bad = tl.max(tl.where(finite, 0, 1), 0)
             spoiled = tl.max(tl.where(visible, bad[:, None], 0), 0)
@@ -233,7 +236,8 @@ def attend_tile(
             part = tl.dot(v, operand, part, input_precision="ieee")
             part = tl.where(spoiled[None, :] > 0, float("nan"), part)
         else:
-            part = tl.dot(v.to(OPERAND), operand, part, input_precision="ieee")
+            v = _load(at, live[None, :], column, DIM, RAGGED, MASKED).to(OPERAND)
+            part = tl.dot(v, operand, part, input_precision="ieee")
         found = found + (part,)
     return highest, weight, found
 
