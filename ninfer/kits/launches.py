@@ -30,7 +30,8 @@ def models() -> tuple[str, ...]:
 def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     """Calls of ops that between them launch every kernel of a model, by the chosen backend.
 
-    Each op and weight shape comes once with each of the token counts, in bf16. Raises UsageError
+    Each op and weight shape, and attention by each cache format, comes once with each of the token
+    counts, in bf16. Raises UsageError
     for a name outside `models()`.
     """
     found = {"/".join(identity): config for identity, config in REGISTERED.items()}

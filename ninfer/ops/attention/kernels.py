@@ -288,11 +288,12 @@ def join_splits(
         tops, weights, values = (), (), ()
         # Loads first: they wait for memory together, the additions one behind the other.
         for u in tl.static_range(UNROLL):
-            live = first + u < count
-            at = parts + 2 * (row * S + first + u) + tl.zeros((1,), tl.int32)
+            split = first + u + tl.zeros((1,), tl.int32)
+            live = split < count
+            at = parts + 2 * (row * S + split)
             tops = tops + (tl.load(at, mask=live, other=float("-inf")),)
             weights = weights + (tl.load(at + 1, mask=live, other=0.0),)
-            at = partial + (row * S + first + u) * DIM + column
+            at = partial + (row * S + split) * DIM + column
             values = values + (tl.load(at, mask=inside & live, other=0.0)[:, None],)
         for u in tl.static_range(UNROLL):
             top, weight, sums = fold(top, weight, sums, tops[u], weights[u], (values[u],), 1)

@@ -28,6 +28,8 @@ _WORDS: Final = {2: torch.int32, 4: torch.int64}
 # Columns of a head that one program of the second kernel adds up, and splits that it loads ahead.
 _JOINED_COLUMNS: Final = 64
 _UNROLL: Final = 16
+# Sequences that a kernel is compiled for.
+_SEQUENCES: Final = (16, 64, 256, 1024, 4096)
 _LOG2_E: Final = 1 / log(2)
 
 
@@ -55,6 +57,13 @@ def attend(
     """
     if q.dtype not in _TYPES:
         raise UnsupportedError(f"{op}: no Triton kernel for activations of {q.dtype}; use bf16")
+    if rows.kv_lengths.shape[0] > _SEQUENCES[-1]:
+        seen = rows.kv_lengths.shape[0]
+        raise UnsupportedError(f"{op}: no kernel for {seen} sequences; at most {_SEQUENCES[-1]}")
+    if kv_format(cache.format).word_bytes == 1 and q.shape[2] % 4:
+        raise UnsupportedError(
+            f"{op}: no Triton kernel for {cache.format} heads of {q.shape[2]}; use kv format bf16"
+        )
     # The interpreter cuts float32 down to bf16 where a card rounds.
     made = torch.float32 if INTERPRETED and q.dtype is torch.bfloat16 else q.dtype
     out = torch.empty(q.shape, dtype=made, device=q.device)
@@ -200,7 +209,7 @@ def _options(
     shape = head(dim, entry.group, 64 if entry.word_bytes == 1 else 32)
     groups = entry.scale_groups(dim)
     return {
-        "BB": max(16, 1 << (rows.kv_lengths.shape[0] - 1).bit_length()),
+        "BB": next(size for size in _SEQUENCES if rows.kv_lengths.shape[0] <= size),
         "GROUP": q.shape[1] // cache.keys.shape[2],
         "SPLIT": chosen.split,
         "BN": chosen.keys,
