@@ -56,8 +56,8 @@ class _Target:
 def compiling(architecture: int, found: list[Compiled]) -> Iterator[None]:
     """Compile every launch inside the `with` for an architecture, adding one record for each.
 
-    A kernel that does not compile, or that does not fit on the card, is recorded with the reason and
-    does not stop the rest. Raises UnsupportedError in a process that interprets kernels.
+    A kernel that does not compile, or does not fit on the card, is recorded with the reason and
+    stops no other. Raises UnsupportedError in a process that interprets kernels.
     """
     if INTERPRETED:
         raise UnsupportedError(
@@ -80,8 +80,8 @@ def compiling(architecture: int, found: list[Compiled]) -> Iterator[None]:
             seen.add(built.hash)
             seconds = perf_counter() - start
             shared, limit = built.metadata.shared, shared_limit(architecture)
-            text = f"takes {shared} bytes of shared memory of {limit}" if shared > limit else None
-            found.append(Compiled(kernel.__name__, architecture, seconds, text, shared))
+            over = f"takes {shared} bytes of shared memory of {limit}" if shared > limit else None
+            found.append(Compiled(kernel.__name__, architecture, seconds, over, shared))
 
     # Not `driver.active`, which looks for a card and raises where there is none.
     before = driver._active

@@ -30,7 +30,11 @@ from ninfer.ops.tiers import ARCHITECTURES, PORTABLE
 from ninfer.ops.tolerance import FLOAT32
 
 # Triton 3.6's interpreter makes scalars of arrays for every range with a run-time bound.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+# Numbers that are not finite are part of what is tested; numpy remarks on them.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
+]
 
 FORMATS = ("bf16", "fp32", "int8", "fp8")
 # The interpreted tile and split: products of float32 have these sizes on every card.
@@ -99,14 +103,14 @@ def test_borders_of_tiles_pages_and_splits(
     cached: int, route: str, monkeypatch: pytest.MonkeyPatch
 ):
     q, cache, rows = scene([2], [cached])
-    wide = replace(rows, page_table=torch.nn.functional.pad(rows.page_table, (0, 16), value=-1))
+    wide = replace(rows, page_table=torch.nn.functional.pad(rows.page_table, (0, 8), value=-1))
     if route == "whole rows":
         whole_rows(monkeypatch)
     got = paged_attention(q, cache, wide, scale=SCALE)
     assert FLOAT32.violation(got, exact(q, cache, rows)) is None
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65])
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 7, 8, 9, 63, 64, 65])
 def test_borders_of_the_row_tiles(count: int):
     q, cache, rows = scene([count], [40], heads=(4, 2), dim=32)
     got = paged_attention(q, cache, rows, scale=SCALE)
@@ -124,7 +128,7 @@ def test_heads_of_any_size(form: str, dim: int):
 @pytest.mark.parametrize("form", ["int8", "fp8"])
 @pytest.mark.parametrize("heads", [(24, 4), (16, 2)], ids=["27B", "35B"])
 def test_heads_of_the_models(form: str, heads: tuple[int, int]):
-    q, cache, rows = scene([4, 1], [510, 90], form, heads, 256)
+    q, cache, rows = scene([2, 1], [511, 20], form, heads, 256)
     got = paged_attention(q, cache, rows, scale=1 / 16)
     want = reference.paged_attention(q.double(), cache, rows, scale=1 / 16)
     assert FLOAT32.violation(got, want) is None
@@ -198,7 +202,11 @@ def test_what_stands_behind_a_row_cannot_spoil_it(form: str, bad: float):
     good = torch.randn(1, 2, 64)
     spoiled = good.clone()
     spoiled[0, 1, 7] = bad
-    words = [x.clone() for x in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if x is not None]  # noqa: E501
+    words = [
+        x.clone()
+        for x in (cache.keys, cache.values, cache.key_scales, cache.value_scales)
+        if x is not None
+    ]
     for key, value in ((spoiled, good), (good, spoiled)):
         write_kv(key, value, cache, slots)
         got = paged_attention(q, cache, rows, scale=SCALE)
@@ -382,8 +390,6 @@ def test_tables_are_checked():
     ("dim", "group", "least", "want"),
     [(256, 0, 32, (256, 1)), (72, 0, 32, (32, 3)), (128, 64, 64, (64, 2)), (320, 256, 64, (64, 5))],
 )
-def test_heads_are_cut_where_scales_are(
-    dim: int, group: int, least: int, want: tuple[int, int]
-):
+def test_heads_are_cut_where_scales_are(dim: int, group: int, least: int, want: tuple[int, int]):
     found = plan.head(dim, group, least)
     assert (found.width, found.chunks) == want

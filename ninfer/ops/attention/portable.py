@@ -108,9 +108,7 @@ def _whole_rows(
     inputs = _inputs(q, cache, rows, block)
     numbers = _numbers(q, rows, scale, block)
     options = _options(q, cache, rows, block, chosen, wide, stages)
-    launch(
-        kernels.attend_rows, grid, *inputs, out, *numbers, **options, R=tile, num_warps=warps
-    )
+    launch(kernels.attend_rows, grid, *inputs, out, *numbers, **options, R=tile, num_warps=warps)
 
 
 def _splits(
@@ -164,9 +162,7 @@ def _splits(
     )
 
 
-def _inputs(
-    q: Tensor, cache: PagedKV, rows: RaggedRows, block: Block | None
-) -> tuple[Tensor, ...]:
+def _inputs(q: Tensor, cache: PagedKV, rows: RaggedRows, block: Block | None) -> tuple[Tensor, ...]:
     """The tensors that both routes read."""
     scales = (
         _scale_words(x) if x is not None else cache.keys
@@ -179,7 +175,7 @@ def _inputs(
 
 
 def _scale_words(scales: Tensor) -> Tensor:
-    """Scales [pages, rows, heads, groups] with those of a head in one word, where one holds them."""
+    """Scales [pages, rows, heads, groups], those of a head in one word where it holds them."""
     word = _WORDS.get(scales.shape[-1])
     return scales if word is None else scales.view(word)
 
@@ -232,8 +228,8 @@ def _options(
 
 
 def _form(format: str, card: int) -> int:
-    if format == "int8":
-        return tiles.INT8.value
-    if format != "fp8":
-        return tiles.DIRECT.value
-    return (tiles.FP8 if INTERPRETED or card < 89 else tiles.FP8_NATIVE).value
+    if format == "fp8":
+        form = tiles.FP8 if INTERPRETED or card < 89 else tiles.FP8_NATIVE
+    else:
+        form = tiles.INT8 if format == "int8" else tiles.DIRECT
+    return int(form.value)

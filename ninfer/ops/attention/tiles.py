@@ -2,10 +2,11 @@
 
 Rows are pairs of a token and one of the query heads that share a KV head, so a tile of keys is read
 once for all of them. Keys, then columns of the head, lie on the rows of the matrix instruction, and
-queries on its columns, of which eight are enough. Scores are kept times log2(e). A row's sums go through the products of the
-matrix instruction only, its largest score through maxima, so neither depends on how many rows there
-are or on how threads are laid over a tile. No kernel here lets the compiler fuse a product with a
-sum (`enable_fp_fusion=False`): the same line must round alike wherever it is compiled into.
+queries on its columns, of which eight are enough. Scores are kept times log2(e). A row's sums go
+through the products of the matrix instruction only, its largest score through maxima, so neither
+depends on how many rows there are or on how threads are laid over a tile. No kernel here lets the
+compiler fuse a product with a sum (`enable_fp_fusion=False`): the same line must round alike
+wherever it is compiled into.
 """
 
 import triton
@@ -18,8 +19,6 @@ DIRECT = tl.constexpr(0)
 INT8 = tl.constexpr(1)
 FP8 = tl.constexpr(2)
 FP8_NATIVE = tl.constexpr(3)  # cards that convert E4M3 themselves
-
-
 
 
 def _fetch(take: str, byte: int) -> str:
@@ -102,9 +101,7 @@ def _scale_word(scales, at, live, PACKED: tl.constexpr, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _scale(
-    word, scales, at, live, group: tl.constexpr, PACKED: tl.constexpr, MASKED: tl.constexpr
-):
+def _scale(word, scales, at, live, group: tl.constexpr, PACKED: tl.constexpr, MASKED: tl.constexpr):
     """Float32 multipliers [BN] of one group of each key."""
     if PACKED:
         found = (word >> (16 * group)).to(tl.int16).to(tl.float16, bitcast=True)

@@ -48,9 +48,7 @@ def read_kv(cache: PagedKV, slots: Tensor) -> tuple[Tensor, Tensor]:
     """See the contract."""
     count, (heads, dim) = slots.shape[0], cache.keys.shape[2:]
     shape = (count, heads, dim)
-    keys, values = (
-        torch.empty(shape, dtype=torch.float32, device=slots.device) for _ in range(2)
-    )
+    keys, values = (torch.empty(shape, dtype=torch.float32, device=slots.device) for _ in range(2))
     if keys.numel():
         launch(
             kernels.read_rows,

@@ -34,9 +34,7 @@ def attend_slices(
     place = tl.program_id(0) * R + tl.arange(0, R)
     inside = place < length
     row = first + place
-    rows_q = load_queries(
-        q + row * q_row + head * q_head, inside, DIM, W, CHUNKS, 1, OPERAND
-    )
+    rows_q = load_queries(q + row * q_row + head * q_head, inside, DIM, W, CHUNKS, 1, OPERAND)
     top = tl.full((R,), float("-inf"), tl.float32)
     weight = tl.zeros((64, R), tl.float32)
     sums = no_sums(W, R, CHUNKS)
