@@ -47,7 +47,7 @@ BESIDE_TORCH: Final = (("bf16", (24, 4), 1024, (1, 4, 1024)),)
 
 
 def run() -> Findings:
-    """Roofs, products, the chain of one layer and draws, on the current card.
+    """Roofs, products, attention, the chain of one layer and draws, on the current card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -65,6 +65,12 @@ def run() -> Findings:
             rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
+    for attended, beside_torch in ((ATTENTION_CASES, False), (BESIDE_TORCH, True)):
+        for form, heads, length, tokens in attended:
+            try:
+                rows += attention_rows(form, heads, length, tokens, read, device, beside_torch)
+            except (FormatError, UnsupportedError) as error:
+                failures.append(str(error))
     for part in (chain_rows, sampling_rows):
         try:
             rows += part(device, read)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import UsageError
+from ninfer.kits.attention_launches import attention_calls
 from ninfer.kits.round_calls import round_calls
 from ninfer.models.qwen3_6.products import products
 from ninfer.models.qwen3_6.recipe import recipe_for
@@ -31,8 +32,7 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     """Calls of ops that between them launch every kernel of a model, by the chosen backend.
 
     Each op and weight shape, and attention by each cache format, comes once with each of the token
-    counts, in bf16. Raises UsageError
-    for a name outside `models()`.
+    counts, in bf16. Raises UsageError for a name outside `models()`.
     """
     found = {"/".join(identity): config for identity, config in REGISTERED.items()}
     if name not in found:
@@ -44,7 +44,8 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
         if key not in calls:
             calls[key] = list(_calls(op, weight, tokens))
     products_of_layers = (call for group in calls.values() for call in group)
-    return [*products_of_layers, *round_calls(found[name])]
+    attended = attention_calls(found[name], tokens)
+    return [*products_of_layers, *attended, *round_calls(found[name])]
 
 
 def _calls(op: str, weight: Weight, tokens: Sequence[int]) -> Iterator[Call]:

@@ -41,6 +41,7 @@ def resident(weight: StoredWeight, paired: bool) -> Weight:
 
 
 register("portable", linear, linear_add, linear_swiglu, embed, dynamic_conv)
+register("portable", paged_attention, block_attention, slice_attention, write_kv, read_kv)
 register("portable", penalise, add_bias, mask, finite_rows, argmax, draw, sample, next_tokens)
 register("portable", uniforms, logprobs, top_logprobs)
 register("portable", indexed_argmax, indexed_top, edge_scores, tempered_softmax)
