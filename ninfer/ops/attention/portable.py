@@ -28,6 +28,8 @@ _WORDS: Final = {2: torch.int32, 4: torch.int64}
 # Columns of a head that one program of the second kernel adds up, and splits that it loads ahead.
 _JOINED_COLUMNS: Final = 64
 _UNROLL: Final = 16
+# The interpreter runs programs one by one: enough of them that each takes several splits.
+_INTERPRETED_PROGRAMS: Final = 3
 # Sequences that a kernel is compiled for.
 _SEQUENCES: Final = (16, 64, 256, 1024, 4096)
 _LOG2_E: Final = 1 / log(2)
@@ -132,7 +134,7 @@ def _splits(
     options = _options(q, cache, rows, block, chosen, wide, chosen.stages)
     launch(
         kernels.attend_splits,
-        (min(programs(architecture(q), chosen), most),),
+        (min(_INTERPRETED_PROGRAMS if INTERPRETED else programs(architecture(q), chosen), most),),
         *inputs,
         partial,
         parts,
