@@ -34,6 +34,7 @@ from ninfer.ops.tolerance import FLOAT32
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning"),
 ]
 
 FORMATS = ("bf16", "fp32", "int8", "fp8")
