@@ -102,13 +102,15 @@ def _scale_word(scales, at, live, PACKED: tl.constexpr, MASKED: tl.constexpr):
 
 @triton.jit
 def _scale(word, scales, at, live, group: tl.constexpr, PACKED: tl.constexpr, MASKED: tl.constexpr):
-    """Float32 multipliers [BN] of one group of each key."""
+    """Float32 multipliers [BN] of one group of each key, NaN for one that is not finite."""
     if PACKED:
         found = (word >> (16 * group)).to(tl.int16).to(tl.float16, bitcast=True)
     else:
         at += group
         found = tl.load(scales + at, mask=live, other=0.0) if MASKED else tl.load(scales + at)
-    return found.to(tl.float32)
+    found = found.to(tl.float32)
+    # The codec gives NaN for every code of a group that held infinity.
+    return (found - found) + found
 
 
 @triton.jit
