@@ -18,6 +18,8 @@ PYTEST := $(BIN)/python -m pytest -q
 INSTALL := $(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt
 DEMO := build/demo.ninfer
 
+BROWSER := $(or $(CHROMIUM),$(shell command -v chromium chromium-browser google-chrome))
+
 .PHONY: help install demo test check fix e2e soak gpu bench docs release
 
 help:
@@ -71,7 +73,8 @@ fix: install
 	$(BIN)/ruff format .
 
 e2e: install
-	$(PYTEST) -m e2e
+	@$(if $(BROWSER),,echo "no Chromium: the tests of the page are left out (apt-get install chromium)")
+	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)"
 
 soak: install
 	@mkdir -p build

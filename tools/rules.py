@@ -70,12 +70,14 @@ WITHOUT_JSON: Final = frozenset({"formats", "ops", "models", "runtime"})
 FILE_LIMIT: Final = 400
 FUNCTION_LIMIT: Final = 60
 KERNEL_LIMIT: Final = 120
-LINE_BUDGET: Final = 45_000
+LINE_BUDGET: Final = 65_000
 
 # Path below ninfer/ -> why the file may pass FILE_LIMIT.
 LONG_FILES: Final[dict[str, str]] = {}
 # Path::function -> why the function may pass its limit.
-LONG_FUNCTIONS: Final[dict[str, str]] = {}
+LONG_FUNCTIONS: Final[dict[str, str]] = {
+    "ops/delta_net/kernels.py::delta_net_rows": "its fifty arguments take fifty lines",
+}
 # Path below ninfer/ -> why it may import a foreign module that its package may not.
 FOREIGN_EXCEPTIONS: Final[dict[str, str]] = {}
 

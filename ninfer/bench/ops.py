@@ -7,8 +7,9 @@ from typing import Final
 
 import torch
 
-from ninfer.bench import attention_case, linear_case, linear_chain
+from ninfer.bench import attention_case, linear_case, linear_chain, ops_moe
 from ninfer.bench.attention_case import Attention
+from ninfer.bench.delta_rows import delta_rows
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
@@ -33,7 +34,13 @@ CASES: Final = (
     ("W8", 34816, 5120, (1, 8, 16, 64)),
 )
 # The portable tier on the shapes where the two are compared.
-PORTABLE_CASES: Final = (("Q4", 34816, 5120, (1, 8, 16, 64)), ("Q5", 5120, 17408, (1, 8)))
+PORTABLE_CASES: Final = (
+    ("Q4", 34816, 5120, (1, 8, 16, 64)),
+    ("Q5", 5120, 17408, (1, 8)),
+    # The 35B's shared expert by itself: gate and up, then down.
+    ("W8", 1024, 2048, (1, 8)),
+    ("W8", 2048, 512, (1, 8)),
+)
 CHAIN_TOKENS: Final = (1, 8)
 # KV format, query and KV heads, positions, token counts; heads of 256, as both models have.
 ATTENTION_CASES: Final = (
@@ -47,7 +54,7 @@ BESIDE_TORCH: Final = (("bf16", (24, 4), 1024, (1, 4, 1024)),)
 
 
 def run() -> Findings:
-    """Roofs, products, attention, the chain of one layer and draws, on the current card.
+    """Roofs, products, attention, a layer's chain, DeltaNet, experts, rows and draws, on this card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -71,11 +78,14 @@ def run() -> Findings:
                 rows += attention_rows(form, heads, length, tokens, read, device, beside_torch)
             except (FormatError, UnsupportedError) as error:
                 failures.append(str(error))
-    for part in (chain_rows, sampling_rows):
+    for part in (chain_rows, delta_rows, sampling_rows):
         try:
             rows += part(device, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
+    more, wrong = ops_moe.all_rows(device, read, rows[1].value)
+    rows += more
+    failures += wrong
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
     return Findings(rows, note, tuple(failures))
 

@@ -40,6 +40,8 @@ _ROWS_AND_WARPS: Final = ((32, 1), (64, 2), (128, 2), (128, 4))
 _MANY_ROWS_AND_WARPS: Final = ((128, 4), (128, 8), (256, 8))
 # A head is asked for the last row of each sequence only.
 _HEAD_ROWS: Final = 100_000
+# The others that read weights have their own sizes.
+_TUNED: Final = ("linear", "linear_swiglu")
 _SPLITS: Final = (1, 2, 4, 8, 16)
 _LEAST_SPLIT: Final = 256
 
@@ -62,7 +64,7 @@ def shapes() -> list[Shape]:
     found: dict[str, Shape] = {}
     for (_, weights_id), config in REGISTERED.items():
         for op, weight in products(config, recipe_for(config, weights_id)):
-            if op == "embed":
+            if op not in _TUNED:
                 continue
             form = "BF16" if isinstance(weight, Tensor) else weight.format
             is_paired = op == "linear_swiglu" and form.endswith("F16S") and form[0] in "QW"

@@ -94,13 +94,15 @@ def _add(parser: argparse._ActionsContainer, spec: "Field[Any]", hint: Any) -> N
 def _given_or_default(namespace: argparse.Namespace, spec: "Field[Any]") -> Any:
     """The flag's value, else that of its environment variable, else the field's default."""
     value = getattr(namespace, spec.name)
-    if value is not _NOT_GIVEN:
+    if value is not _NOT_GIVEN and value != ():
         return value
     variable, choices = spec.metadata["environment"], spec.metadata["choices"]
     value = os.environ.get(variable) if variable else None
     if not value:
         return spec.default
-    if value not in choices:
+    if isinstance(spec.default, tuple):
+        return (value,)
+    if choices and value not in choices:
         flag = flag_of(spec.name, spec.default)
         raise UsageError(f"{variable}={value}: must be one of {', '.join(choices)} (see {flag})")
     return value

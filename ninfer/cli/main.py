@@ -15,6 +15,7 @@ from ninfer.version import VERSION
 # Name, module below ninfer.cli, what it does. A module offers build_parser() and main(argv).
 COMMANDS: Final = {
     "run": ("run", "answer one prompt"),
+    "serve": ("serve", "serve a model over HTTP: OpenAI and Anthropic protocols, a page"),
     "chat": ("chat", "talk with a model of a server or an artifact"),
     "connect": ("connect", "configure another program for a running server"),
     "plan": ("plan", "tell what fits into a device's memory"),
@@ -75,6 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         abandon_stdout()
         reader_left = isinstance(error, BrokenPipeError)
         return EXIT_FAILURE if reader_left else _fail(f"stdout: {error.strerror}", EXIT_FAILURE)
+
+
+def serve() -> int:
+    """The script `ninfer-serve`: the same as `ninfer serve`."""
+    return main(["serve", *sys.argv[1:]])
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -6,18 +6,22 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from collections.abc import Sequence as Items
 from functools import partial
 from typing import Final, TypeVar
 
 from ninfer.engine.callers import Callers
+from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.engine import Engine
+from ninfer.engine.generations import Generations, Inbox
 from ninfer.engine.options import GenerationOptions
 from ninfer.engine.session import Session
 from ninfer.engine.watchdog import Watchdog
 from ninfer.errors import NInferError, RequestFailedError, UnavailableError
+from ninfer.frontend import SourceRules
 from ninfer.log import get_logger
 from ninfer.request import Conversation, FinishReason, GenerationEvent, PreparedPrompt
-from ninfer.runtime import Progress, Sequence
+from ninfer.runtime import Progress, Sequence, SequenceRequest
 
 log = get_logger(__name__)
 
@@ -58,6 +62,9 @@ class AsyncEngine:
         self._trouble: UnavailableError | None = None
         self._closing: UnavailableError | None = None
         self._stalled = False
+        self._failed = False
+        self._steps = 0
+        self._generated = 0
         self._orphans: list[Sequence] = []  # of callers who were told of trouble
         limit = engine.step_timeout if step_timeout is None else step_timeout
         self._watchdog = Watchdog(limit, clock, self._stall)
@@ -70,13 +77,81 @@ class AsyncEngine:
         return self._trouble
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it has failed for good, and only another engine will serve again."""
+        return self._failed
+
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
+        return self._steps
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens that all of them have generated."""
+        return self._generated
+
+    @property
     def is_ready(self) -> bool:
         """Whether a request would be taken now."""
         return self._trouble is None
 
-    def prepare(self, conversation: Conversation) -> PreparedPrompt:
-        """Render and tokenize messages. Raises PromptError naming the message."""
-        return self._engine.prepare(conversation)
+    @property
+    def engine(self) -> Engine:
+        """The engine, for what may be asked of it from any thread: texts, facts and a snapshot."""
+        return self._engine
+
+    def prepare(
+        self, conversation: Conversation, sources: SourceRules | None = None
+    ) -> PreparedPrompt:
+        """Load media, render and tokenize messages; takes its time, so not on an event loop.
+
+        Raises PromptError naming the message.
+        """
+        return self._engine.prepare(conversation, sources)
+
+    async def start(
+        self,
+        prompts: Items[PreparedPrompt],
+        options: GenerationOptions,
+        count: int = 1,
+        *,
+        arrived: float | None = None,
+    ) -> Generations:
+        """Queue `count` generations of each prompt; the caller closes what it gets.
+
+        Generation k of prompt p has the number p * count + k. All are queued, or none.
+
+        Raises as Engine.generate_many, and UnavailableError, now or from what it gives, when the
+        engine is in trouble; a generation that `close` ends has the result `cancelled`.
+        """
+        build = partial(self._ready, prompts, options, count, arrived)
+        # Compiling a grammar may take a second, in which no one's text would go out.
+        slow = constraint_spec(options) is not None
+        requests = await asyncio.to_thread(build) if slow else build()
+        inbox = Inbox()
+        started: list[Sequence] = []
+
+        def submit() -> list[tuple[Sequence, Session]]:
+            made: list[tuple[Sequence, Session]] = []
+            for group in requests:
+                made += self._engine.submit_requests(group)
+                for sequence, _ in made[len(started) :]:
+                    started.append(sequence)
+                    self._callers.add(sequence, inbox)
+            return made
+
+        def drop(sequences: list[Sequence]) -> None:
+            self._commands.put(partial(self._drop, sequences))
+
+        now = self._clock()
+        try:
+            made = await self._call(submit)
+        except BaseException:
+            # Commands keep their order, so this also finds a start that nobody waited for.
+            drop(started)
+            raise
+        return Generations(inbox, made, now, drop)
 
     async def generate(
         self,
@@ -108,44 +183,13 @@ class AsyncEngine:
         Raises as Engine.generate_many, and UnavailableError as `generate`; an error of one of them
         ends all.
         """
-        loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[Progress | NInferError] = asyncio.Queue()
-        started: list[Sequence] = []
-
-        def deliver(news: Progress | NInferError) -> None:
-            _tell(loop, inbox.put_nowait, news)
-
-        def start() -> list[tuple[Sequence, Session]]:
-            made = self._engine.submit_many(prompt, options, count, arrived=arrived)
-            for sequence, _ in made:
-                started.append(sequence)
-                self._callers.add(sequence, deliver)
-            return made
-
+        running = await self.start([prompt], options, count, arrived=arrived)
         try:
-            numbers = {
-                sequence: (index, session)
-                for index, (sequence, session) in enumerate(await self._call(start))
-            }
-            while numbers:
-                waited = loop.time()
-                news = await inbox.get()
-                if isinstance(news, NInferError):
-                    raise news
-                for _, session in numbers.values():
-                    session.spent(loop.time() - waited)
-                if news.sequence not in numbers:
-                    # A stop string has ended it, and the runtime did not know yet.
-                    continue
-                index, session = numbers[news.sequence]
-                for event in session.feed(news):
-                    yield index, event
-                if session.result is not None:
-                    del numbers[news.sequence]
-                    self._commands.put(partial(self._drop, [news.sequence]))
+            while not running.ended:
+                for pair in await running.news():
+                    yield pair
         finally:
-            # Commands keep their order, so this also finds a start that nobody waited for.
-            self._commands.put(lambda: self._drop(started))
+            running.close()
 
     async def close(self, drain: float = 0.0) -> None:
         """End the engine and the thread, after `drain` seconds in which who is here may finish.
@@ -163,6 +207,24 @@ class AsyncEngine:
         while self._thread.is_alive() and not self._stalled:
             await asyncio.to_thread(self._thread.join, _LOOK)
         self._watchdog.close()
+
+    def _ready(
+        self,
+        prompts: Items[PreparedPrompt],
+        options: GenerationOptions,
+        count: int,
+        arrived: float | None,
+    ) -> list[list[tuple[SequenceRequest, Session]]]:
+        """What is to be queued. Whatever goes wrong is the caller's own failure."""
+        try:
+            return [
+                self._engine.requests(prompt, options, count, arrived=arrived) for prompt in prompts
+            ]
+        except NInferError:
+            raise
+        except Exception as error:
+            log.exception("a request could not be made ready")
+            raise RequestFailedError(f"the request could not be started: {error!r}") from error
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Run `work` on the inference thread, between two steps."""
@@ -196,7 +258,8 @@ class AsyncEngine:
 
         with self._lock:
             if self._trouble is not None:
-                raise self._trouble
+                # A new one each time: an error that is raised again keeps the frames of all.
+                raise UnavailableError(str(self._trouble))
             self._callers.wait(fail)
             self._commands.put(run)
         return await done
@@ -210,7 +273,7 @@ class AsyncEngine:
         """Take no requests from now on, and tell everyone who waits."""
         with self._lock:
             self._trouble = trouble
-        self._orphans += self._callers.fail(trouble)
+        self._orphans += self._callers.fail(trouble, self._clock())
 
     def _stall(self, seconds: float) -> None:
         """The watchdog's finding, on its thread: the step may never end, so only tell of it."""
@@ -229,6 +292,7 @@ class AsyncEngine:
             self._serve()
         except Exception as error:
             log.exception("the engine has failed: %s", self._engine.describe())
+            self._failed = True
             reason = f"the engine has failed ({type(error).__name__}: {error}); restart it"
             self._give_up(UnavailableError(reason))
 
@@ -246,8 +310,9 @@ class AsyncEngine:
                 with self._watchdog.watching():
                     news = self._engine.step()
                 self._recover()
-                for progress in news:
-                    self._callers.deliver(progress)
+                self._steps += 1
+                self._generated += sum(len(progress.tokens) for progress in news)
+                self._callers.deliver(news, self._clock())
                 continue
             if command is None:
                 self._cancel_all()
@@ -285,7 +350,7 @@ class AsyncEngine:
         """The end of every generation by `close`."""
         for sequence in self._callers.sequences:
             self._engine.cancel(sequence)
-            self._callers.deliver(Progress(sequence, (), FinishReason.CANCELLED))
+            self._callers.deliver([Progress(sequence, (), FinishReason.CANCELLED)], self._clock())
             self._callers.remove(sequence)
         self._give_up(UnavailableError("the engine is closed"))
 

@@ -7,10 +7,12 @@ from ninfer.request import ConstraintSpec, JsonObjectSpec, JsonSchemaSpec
 
 
 def constraint_spec(options: GenerationOptions) -> ConstraintSpec | None:
-    """The constraint of `--json` or `--json-schema`; None without them.
+    """The constraint that a program gives, or that of `--json` or `--json-schema`; None without.
 
     Raises UsageError for a schema file that cannot be read or is not a JSON Schema object.
     """
+    if options.program.constraint is not None:
+        return options.program.constraint
     if options.json:
         return JsonObjectSpec()
     if options.json_schema is None:

@@ -3,12 +3,14 @@
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import replace
+from functools import cached_property
 from typing import Final, Self
 
-import torch
-
+from ninfer.engine.build import build_runtime
 from ninfer.engine.constraints import constraint_spec
+from ninfer.engine.forms import choose_forms
 from ninfer.engine.loader import LoadedModel, load_model
 from ninfer.engine.options import (
     EngineOptions,
@@ -17,22 +19,24 @@ from ninfer.engine.options import (
     check_generation,
     thinks,
 )
-from ninfer.engine.prefix import prefix_options
+from ninfer.engine.reports import EngineFacts, EngineSnapshot, facts_of, snapshot_of
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import Resolved, resolve
 from ninfer.engine.session import Session
-from ninfer.engine.speculation import build_speculation
+from ninfer.engine.text_side import TextSide
 from ninfer.errors import NInferError, PromptError, UsageError
 from ninfer.frontend import SourceRules
+from ninfer.frontend.least_tokens import LeastTokens
 from ninfer.log import get_logger
-from ninfer.ops.dispatch import REFERENCE, TRITON, forms_in_words, set_backend
 from ninfer.request import (
+    ConstraintSpec,
     Conversation,
     FinishReason,
     GenerationEvent,
     PreparedPrompt,
     SamplingParams,
     StopRules,
+    TokenConstraint,
     TokenForcer,
 )
 from ninfer.runtime import PAGE_SIZE, Runtime, Sequence, SequenceRequest
@@ -48,26 +52,19 @@ def _no_progress(name: str, done: int, total: int) -> None:
     """The default for callers that show no progress."""
 
 
-def _choose_forms(device: torch.device, backend: str) -> str:
-    """Choose the form of every op for a device; gives the choice in words, for the log.
-
-    Raises UsageError for kernels on a device that has none.
-    """
-    if backend != TRITON:
-        set_backend(REFERENCE)
-        return REFERENCE
-    if device.type != "cuda":
-        raise UsageError(f"--backend {backend}: kernels need a CUDA device, not {device}")
-    major, minor = torch.cuda.get_device_capability(device)
-    choice = set_backend(TRITON, 10 * major + minor)
-    return f"{TRITON} for sm_{major}{minor} ({forms_in_words(choice)})"
-
-
 class Engine:
     """A loaded model with its runtime. Not thread-safe: one thread drives it (see AsyncEngine)."""
 
-    def __init__(self, model: LoadedModel, runtime: Runtime, *, step_timeout: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        runtime: Runtime,
+        facts: EngineFacts,
+        *,
+        step_timeout: float = 0.0,
+    ) -> None:
         """`step_timeout` is for whoever drives it: seconds a step may take, 0 for any time."""
+        self._facts: Final = facts
         self.step_timeout: Final = step_timeout
         self._model = model
         self._runtime = runtime
@@ -87,7 +84,7 @@ class Engine:
         def residency(sizes: ModelSizes) -> Residency:
             chosen.append(resolve(options, sizes))
             # Before weights are read, which are re-tiled for the kernels.
-            backend.append(_choose_forms(chosen[0].residency.device, options.backend))
+            backend.append(choose_forms(chosen[0].residency.device, options.backend))
             return chosen[0].residency
 
         model = load_model(options, residency, progress)
@@ -102,8 +99,9 @@ class Engine:
             options.kv_dtype,
             resolved.runtime.pages * PAGE_SIZE,
         )
-        runtime = _build_runtime(options, model, resolved, backend[0])
-        return cls(model, runtime, step_timeout=options.step_timeout_s)
+        runtime = build_runtime(options, model, resolved, backend[0])
+        facts = facts_of(options, model, resolved)
+        return cls(model, runtime, facts, step_timeout=options.step_timeout_s)
 
     def prepare(
         self, conversation: Conversation, sources: SourceRules | None = None
@@ -177,10 +175,26 @@ class Engine:
         arrived: float | None = None,
     ) -> list[tuple[Sequence, Session]]:
         """The same for `generate_many`."""
+        return self.submit_requests(self.requests(prompt, options, count, arrived=arrived))
+
+    def requests(
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        count: int,
+        *,
+        arrived: float | None = None,
+    ) -> list[tuple[SequenceRequest, Session]]:
+        """The part of `submit_many` that any thread may do: check, compile grammars, make ready."""
         if count < 1:
             raise UsageError(f"{count} generations: must be 1 or more")
         seeds = [(options.seed + index) % 2**64 for index in range(count)]
-        made = [self._request(prompt, replace(options, seed=seed), arrived) for seed in seeds]
+        return [self._request(prompt, replace(options, seed=seed), arrived) for seed in seeds]
+
+    def submit_requests(
+        self, made: Items[tuple[SequenceRequest, Session]]
+    ) -> list[tuple[Sequence, Session]]:
+        """The rest of it, for the thread that drives the engine."""
         sequences = self._runtime.submit_many([request for request, _ in made])
         return list(zip(sequences, (session for _, session in made), strict=True))
 
@@ -198,24 +212,42 @@ class Engine:
         frontend = self._model.frontend
         spec = constraint_spec(options)
         parser = frontend.new_output_parser(prompt, rules, raw=options.raw_output, constraint=spec)
+        stop_ids = frozenset(() if options.program.ignore_stops else frontend.stop_ids) | {
+            *rules.token_ids
+        }
         request = SequenceRequest(
             prompt=prompt.token_ids,
             sampling=self.sampling_params(options),
             max_tokens=min(options.max_new, capacity),
-            stop_ids=frozenset({*frontend.stop_ids, *rules.token_ids}),
+            stop_ids=stop_ids,
             media=prompt.media,
             runs=prompt.runs,
-            constraint=None if spec is None else frontend.new_constraint(prompt, spec),
+            constraint=self._constraint(prompt, options, spec, stop_ids),
             forcer=self._forcer(prompt, options),
             loop_guard=options.loop_guard,
             logprobs=options.logprobs,
             prompt_logprobs=options.prompt_logprobs,
             deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
             arrived=arrived,
+            cache_salt=options.program.cache_salt,
         )
         at_limit = FinishReason.CONTEXT_CAPACITY if short else FinishReason.OUTPUT_LIMIT
         session = Session(parser, len(prompt.token_ids), at_limit, rules.token_ids)
         return request, session
+
+    @cached_property
+    def text(self) -> TextSide:
+        """Texts and tokens of the model, for any thread."""
+        return TextSide(self._model.frontend)
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What does not change while the engine lives."""
+        return self._facts
+
+    def snapshot(self) -> EngineSnapshot:
+        """Load and counters as of now. May be asked from another thread."""
+        return snapshot_of(self._runtime)
 
     @property
     def has_work(self) -> bool:
@@ -234,6 +266,22 @@ class Engine:
     def _forcer(self, prompt: PreparedPrompt, options: GenerationOptions) -> TokenForcer | None:
         budget = options.thinking_budget
         return None if budget is None else self._model.frontend.new_thinking_budget(prompt, budget)
+
+    def _constraint(
+        self,
+        prompt: PreparedPrompt,
+        options: GenerationOptions,
+        spec: ConstraintSpec | None,
+        stop_ids: frozenset[int],
+    ) -> TokenConstraint | None:
+        frontend = self._model.frontend
+        if spec is not None:
+            return frontend.new_constraint(prompt, spec)
+        if not options.program.min_tokens:
+            return None
+        return LeastTokens(
+            options.program.min_tokens, self._model.config.text.addressable, stop_ids
+        )
 
     def describe(self) -> str:
         """What it is at, in one line, for a log. May be asked from another thread."""
@@ -288,29 +336,6 @@ class Engine:
             if progress.sequence in self._inboxes:
                 self._inboxes[progress.sequence].append(progress)
         return time.perf_counter() - start
-
-
-def _build_runtime(
-    options: EngineOptions, model: LoadedModel, resolved: Resolved, backend: str
-) -> Runtime:
-    sizes = resolved.runtime
-    speculation = build_speculation(options, model.config, sizes, model.weights, model.drafter)
-    prefix = prefix_options(
-        options,
-        sizes,
-        artifact=model.identity,
-        fingerprint=model.fingerprint,
-        backend=backend,
-        decoded=resolved.residency.decoded,
-    )
-    return Runtime(
-        model.weights,
-        model.config,
-        sizes,
-        model.vision,
-        speculation=speculation,
-        prefix=prefix,
-    )
 
 
 class Generation:

@@ -71,7 +71,12 @@ def load_model(
     """
     override = _template_override(options.chat_template)
     artifact = open_artifact(locate(options.artifact))
-    contents, frontend = read_model(artifact, chat_template=override, vision=options.vision)
+    contents, frontend = read_model(
+        artifact,
+        chat_template=override,
+        vision=options.vision,
+        media_cache=options.media_cache_mib << 20,
+    )
     config = contents.config
     objects = _objects(contents, TEXT_PREFIX)
     if options.vision:
@@ -88,11 +93,16 @@ def load_model(
 
 
 def read_model(
-    artifact: Artifact, *, chat_template: str | None = None, vision: bool = False
+    artifact: Artifact,
+    *,
+    chat_template: str | None = None,
+    vision: bool = False,
+    media_cache: int = 0,
 ) -> tuple[ModelContents, Frontend]:
     """All of a model but its weights: contents and text side, checked against each other.
 
-    `vision` readies the text side for images and videos. Raises InventoryError, ConfigError or
+    `vision` readies the text side for images and videos, of which it keeps `media_cache` bytes.
+    Raises InventoryError, ConfigError or
     PayloadError naming the object, PromptError for a template that cannot be used, UsageError for
     `vision` of a model without a tower.
     """
@@ -103,6 +113,7 @@ def read_model(
         {name: artifact.resource(stored) for name, stored in contents.resources.items()},
         chat_template=chat_template,
         vision=vision,
+        media_cache=media_cache,
     )
     config = contents.config
     _check_patches(frontend, config)

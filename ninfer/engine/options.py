@@ -1,10 +1,11 @@
 """What a user may ask of the engine and of one generation: defaults, help and checks."""
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ninfer.engine.program import ProgramOptions
+from ninfer.engine.sizes import size_of
 from ninfer.errors import UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, flag_of, option, refuse_later
@@ -121,6 +122,9 @@ class EngineOptions:
         metavar="N",
     )
     vision: bool = option(False, "load the vision tower, to take images and videos")
+    media_cache_mib: int = option(
+        0, "memory for decoded images and videos that may come again; 0: none", metavar="N"
+    )
     cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
     cuda_sync: str | None = option(
         None,
@@ -198,6 +202,7 @@ class GenerationOptions:
     raw_output: bool = option(False, "show all text as it comes, thinking and tags included")
     json: bool = option(False, "answer with one JSON object")
     json_schema: Path | None = option(None, "answer with JSON of this schema", metavar="FILE")
+    program: ProgramOptions = field(default_factory=ProgramOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +243,6 @@ def template_options(options: GenerationOptions) -> TemplateOptions:
 
 MOST_SEQUENCES: Final = 64
 MOST_DRAFTS: Final = {"mtp": 5, "dflash": 15, "dflash2": 15, "lookup": 15}
-_UNITS: Final = {"b": 1, "mb": 10**6, "gb": 10**9, "mib": 1 << 20, "gib": 1 << 30}
-_SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(b|mb|gb|mib|gib)?", re.IGNORECASE)
 # More tokens than any vocabulary has.
 _MOST_TOKENS: Final = 1 << 30
 # More devices than any machine has, in digits.
@@ -307,6 +310,7 @@ def _check_prefix(options: EngineOptions) -> None:
     for flag, size in (
         ("--prefix-cache-mib", options.prefix_cache_mib),
         ("--prefix-host-mib", options.prefix_host_mib),
+        ("--media-cache-mib", options.media_cache_mib),
     ):
         if size < 0:
             raise UsageError(f"{flag} {size}: must not be negative")
@@ -326,15 +330,6 @@ def _check_prefix(options: EngineOptions) -> None:
             f"--prefix-cache-mib 0 turns prefix reuse off; leave out {', '.join(unused)}, or give "
             "the cache memory"
         )
-
-
-def size_of(flag: str, text: str) -> int:
-    """Bytes of a size such as 24GiB, 1.5GB, 512MiB or 0. Raises UsageError naming the option."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{flag} {text!r}: must be a size such as 24GiB, 1.5GB or 512MiB")
-    number, unit = match.groups()
-    return int(float(number) * _UNITS[(unit or "b").lower()])
 
 
 def check_generation(options: GenerationOptions) -> None:
@@ -359,6 +354,14 @@ def check_generation(options: GenerationOptions) -> None:
         raise UsageError(f"--seed {options.seed}: must be between 0 and 2^64 - 1")
     if options.greedy and options.temperature:
         raise UsageError(f"--greedy contradicts --temperature {options.temperature:g}; give one")
+    own = options.program
+    shaped = own.constraint is not None or options.json or options.json_schema is not None
+    if shaped and (own.min_tokens or own.ignore_stops):
+        raise UsageError(
+            "an answer of a given form ends with the form; leave out min_tokens and ignore_eos"
+        )
+    if own.min_tokens < 0:
+        raise UsageError(f"min_tokens {own.min_tokens}: must not be negative")
     if options.json and options.json_schema is not None:
         raise UsageError("--json and --json-schema contradict each other; give one")
     if any(not text for text in (*options.stop, *options.reasoning_stop)):

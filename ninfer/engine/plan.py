@@ -10,7 +10,8 @@ from typing import Any, Final
 from ninfer.artifact import Directory
 from ninfer.artifact.directory import TensorEntry
 from ninfer.engine.contents import ModelContents
-from ninfer.engine.options import MOST_DRAFTS, STATE_BYTES, EngineOptions, size_of
+from ninfer.engine.options import MOST_DRAFTS, STATE_BYTES, EngineOptions
+from ninfer.engine.sizes import size_of
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.formats.registry import KV_FORMATS
 from ninfer.runtime.config import PAGE_SIZE, pages_for

@@ -66,6 +66,11 @@ class Session:
         """Add time that the runtime worked on this sequence, alone or in company."""
         self._seconds[bool(self._ids)] += seconds
 
+    def usage(self, sequence: Sequence) -> Usage:
+        """Token counts so far; the cached ones are known once the sequence has begun to run."""
+        reasoning = self._parser.reasoning_tokens
+        return Usage(self._prompt_tokens, len(self._ids), reasoning, sequence.match.length)
+
     def _close(self, reason: FinishReason, sequence: Sequence) -> Iterator[GenerationEvent]:
         cut = reason is not FinishReason.STOP_TOKEN
         yield from self._noted(self._parser.finish(cut=cut))
@@ -77,12 +82,7 @@ class Session:
             reason = self._at_limit
         self.result = GenerationResult(
             finish_reason=reason,
-            usage=Usage(
-                self._prompt_tokens,
-                len(self._ids),
-                self._parser.reasoning_tokens,
-                sequence.match.length,
-            ),
+            usage=self.usage(sequence),
             token_ids=tuple(self._ids),
             prefill_seconds=self._seconds[0],
             decode_seconds=self._seconds[1],

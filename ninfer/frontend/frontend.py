@@ -9,6 +9,7 @@ from ninfer.frontend.chat_template import ChatTemplate
 from ninfer.frontend.generation_config import GENERATION_CONFIG, sampling_defaults, stop_ids
 from ninfer.frontend.grammar import ConstraintBuilder, Vocabulary
 from ninfer.frontend.media import MediaLimits, MediaLoader, SourceRules
+from ninfer.frontend.media.cache import MediaCache
 from ninfer.frontend.output import OutputParser
 from ninfer.frontend.placeholders import END, PADS, START
 from ninfer.frontend.prompt import LiteralControlText, prepare_prompt
@@ -69,10 +70,12 @@ class Frontend:
         *,
         vision: bool = False,
         limits: MediaLimits | None = None,
+        media_cache: int = 0,
     ) -> "Frontend":
         """Build from an artifact's resources by name; `chat_template` replaces the artifact's.
 
-        `vision` takes images and videos, within `limits`, for a model whose tower is loaded.
+        `vision` takes images and videos, within `limits`, for a model whose tower is loaded, and
+        keeps `media_cache` bytes of those that may come again.
         Raises ArtifactError for a missing or broken resource, PromptError for a template that does
         not compile.
         """
@@ -82,7 +85,9 @@ class Frontend:
         if chat_template is None:
             chat_template = _decoded(_resource(resources, _CHAT_TEMPLATE), _CHAT_TEMPLATE)
         generation = _resource(resources, GENERATION_CONFIG)
-        media = MediaLoader.from_resources(resources, limits) if vision else None
+        media = None
+        if vision:
+            media = MediaLoader.from_resources(resources, limits, MediaCache(media_cache))
         return cls(
             tokenizer,
             ChatTemplate(chat_template),

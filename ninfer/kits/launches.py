@@ -10,9 +10,12 @@ from torch import Tensor
 from ninfer import ops
 from ninfer.errors import UsageError
 from ninfer.kits.attention_launches import attention_calls
+from ninfer.kits.mixer_calls import mixer_calls
 from ninfer.kits.round_calls import round_calls
-from ninfer.models.qwen3_6.products import products
+from ninfer.kits.row_calls import row_calls
+from ninfer.models.qwen3_6.products import mixtures, products
 from ninfer.models.qwen3_6.recipe import recipe_for
+from ninfer.models.qwen3_6.weights import SparseMoeWeights
 from ninfer.models.registry import REGISTERED
 from ninfer.ops.tensors import Weight
 
@@ -37,18 +40,36 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     found = {"/".join(identity): config for identity, config in REGISTERED.items()}
     if name not in found:
         raise UsageError(f"model {name!r} has no list of kernels; known: {', '.join(found)}")
-    calls: dict[tuple[str, tuple[int, ...], str], list[Call]] = {}
-    for op, weight in products(found[name], recipe_for(found[name], name.split("/")[1])):
-        form = str(weight.dtype) if isinstance(weight, Tensor) else weight.format
-        key = (op, tuple(weight.shape), form)
+    config = found[name]
+    recipe = recipe_for(config, name.split("/")[1])
+    calls: dict[tuple[str, ...], list[Call]] = {}
+    top_k = config.text.moe.top_k if config.text.moe else 0
+    for op, weight in products(config, recipe):
+        key: tuple[str, ...] = (op, _named(weight))
         if key not in calls:
-            calls[key] = list(_calls(op, weight, tokens))
+            calls[key] = list(_calls(op, weight, tokens, top_k))
+    for mixture in mixtures(config, recipe):
+        key = ("sparse_moe", *map(_named, _experts(mixture)))
+        if key not in calls:
+            calls[key] = list(_mixture_calls(mixture, tokens, top_k))
     products_of_layers = (call for group in calls.values() for call in group)
-    attended = attention_calls(found[name], tokens)
-    return [*products_of_layers, *attended, *round_calls(found[name])]
+    between = (call for count in tokens for call in row_calls(config.text, count))
+    mixers = mixer_calls(config, recipe, tokens)
+    attended = attention_calls(config, tokens)
+    return [*products_of_layers, *mixers, *attended, *between, *round_calls(config)]
 
 
-def _calls(op: str, weight: Weight, tokens: Sequence[int]) -> Iterator[Call]:
+def _named(weight: Weight) -> str:
+    """Form and shape of a weight."""
+    return f"{weight.dtype if isinstance(weight, Tensor) else weight.format} {list(weight.shape)}"
+
+
+def _experts(mixture: SparseMoeWeights) -> tuple[Weight, ...]:
+    routed, shared = mixture.experts, mixture.shared
+    return routed.gate_up, routed.down, shared.gate_up, shared.down
+
+
+def _calls(op: str, weight: Weight, tokens: Sequence[int], top_k: int) -> Iterator[Call]:
     if op == "embed":
         ids = torch.empty(1, dtype=torch.int64, device=_META)
         yield partial(ops.embed, ids, weight, dtype=torch.bfloat16)
@@ -56,4 +77,17 @@ def _calls(op: str, weight: Weight, tokens: Sequence[int]) -> Iterator[Call]:
     product = ops.linear_swiglu if op == "linear_swiglu" else ops.linear
     for count in tokens:
         x = torch.empty(count, weight.shape[1], dtype=torch.bfloat16, device=_META)
-        yield partial(product, x, weight)
+        if op == "route_experts":
+            yield partial(ops.route_experts, x, weight, top_k)
+        else:
+            yield partial(product, x, weight)
+
+
+def _mixture_calls(mixture: SparseMoeWeights, tokens: Sequence[int], top_k: int) -> Iterator[Call]:
+    for count in tokens:
+        x = torch.empty(count, mixture.router.shape[1], dtype=torch.bfloat16, device=_META)
+        ids = torch.empty(count, top_k, dtype=torch.int64, device=_META)
+        weights = torch.empty(count, top_k, dtype=torch.float32, device=_META)
+        yield partial(
+            ops.sparse_moe, x, weights, ids, mixture.experts, mixture.shared, weights[:, :1]
+        )

@@ -3,6 +3,7 @@
 from ninfer.ops.attention import paged_attention
 from ninfer.ops.block_attention import block_attention
 from ninfer.ops.conv import causal_conv_silu
+from ninfer.ops.delta_net import delta_net
 from ninfer.ops.dispatch import resident
 from ninfer.ops.drafts import accept_drafts, block_rows
 from ninfer.ops.dynamic_conv import dynamic_conv
@@ -11,7 +12,7 @@ from ninfer.ops.embedding import embed, scatter_rows
 from ninfer.ops.gdn import gated_delta_rule, gdn_gating
 from ninfer.ops.kv_cache import read_kv, write_kv
 from ninfer.ops.linear import linear, linear_add, linear_swiglu
-from ninfer.ops.moe import route_topk, sparse_moe
+from ninfer.ops.moe import route_experts, route_topk, sparse_moe
 from ninfer.ops.norm import add_rmsnorm, gated_rmsnorm, l2norm, rmsnorm
 from ninfer.ops.rope import mrope
 from ninfer.ops.sampling import (
@@ -35,7 +36,9 @@ from ninfer.ops.tensors import (
     BlockRows,
     Candidates,
     ConvState,
+    DeltaRows,
     DeltaState,
+    DeltaWeights,
     DrawSettings,
     ExpertWeights,
     PagedKV,
@@ -58,7 +61,9 @@ __all__ = [
     "BlockRows",
     "Candidates",
     "ConvState",
+    "DeltaRows",
     "DeltaState",
+    "DeltaWeights",
     "DrawSettings",
     "ExpertWeights",
     "PagedKV",
@@ -77,6 +82,7 @@ __all__ = [
     "block_rows",
     "candidates",
     "causal_conv_silu",
+    "delta_net",
     "draw",
     "dynamic_conv",
     "edge_scores",
@@ -104,6 +110,7 @@ __all__ = [
     "resident",
     "rmsnorm",
     "rope_2d",
+    "route_experts",
     "route_topk",
     "sample",
     "scatter_rows",

@@ -26,11 +26,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A named input of one op, built anew for each run from a seed and an activation type."""
+    """A named input of one op, built anew for each run from a seed and an activation type.
+
+    `roundings` are those that the op's contract makes one behind the other, its result's included.
+    """
 
     op: Callable[..., Any]
     name: str
     build: Callable[["Inputs"], Call]
+    roundings: int = 1
 
     @property
     def id(self) -> str:

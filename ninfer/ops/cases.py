@@ -6,6 +6,7 @@ from ninfer.ops.attention.cases import CASES as ATTENTION
 from ninfer.ops.block_attention.cases import CASES as BLOCK_ATTENTION
 from ninfer.ops.case import Case
 from ninfer.ops.conv.cases import CASES as CONV
+from ninfer.ops.delta_net.cases import CASES as DELTA_NET
 from ninfer.ops.drafts.cases import CASES as DRAFTS
 from ninfer.ops.dynamic_conv.cases import CASES as DYNAMIC_CONV
 from ninfer.ops.elementwise.cases import CASES as ELEMENTWISE
@@ -32,6 +33,7 @@ ALL_CASES: Final[tuple[Case, ...]] = (
     *CONV,
     *DYNAMIC_CONV,
     *GDN,
+    *DELTA_NET,
     *MOE,
     *SAMPLING,
     *VISION,

@@ -9,7 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ninfer.ops.tensors import PagedKV, RaggedRows, Weight
+from ninfer.ops.precision import wide
+from ninfer.ops.tensors import ConvState, DeltaState, PagedKV, RaggedRows, Weight
 
 _FLOATS = frozenset((torch.bfloat16, torch.float16, torch.float32, torch.float64))
 # Held rows go one by one, so a window must not be able to fill a chunk of the delta rule.
@@ -109,6 +110,44 @@ def window(
         raise wrong(op, argument, f"of {rows} rows", f"of at most {MAX_WINDOW} rows")
 
 
+def conv_state(op: str, slots: ConvState, weight: tuple[int, int], x: Tensor) -> None:
+    """Slots of a convolution of x whose weight has that shape (W, C)."""
+    width, channels = weight
+    for name, part in (("state.inputs", slots.inputs), ("state.window", slots.window)):
+        if part.dtype is not x.dtype:
+            raise wrong(op, name, part.dtype, str(x.dtype))
+    state(op, "state.inputs", slots.inputs, (width - 1, channels), x)
+    window(op, "state.window", slots.window, slots.inputs, (channels,), x)
+    indices(op, "state.pending", slots.pending, slots.inputs.shape[:1], x)
+
+
+def delta_state(op: str, slots: DeltaState, k: Tensor, v: Tensor) -> None:
+    """Slots of a gated delta rule for k [T, Hk, Dk] and v [T, Hv, Dv] of one type."""
+    dtype = wide(k)
+    narrow = slots.matrix.dtype is torch.bfloat16 and dtype is torch.float32
+    if slots.matrix.dtype is not dtype and not narrow:
+        raise wrong(op, "state.matrix", slots.matrix.dtype, str(dtype))
+    state(op, "state.matrix", slots.matrix, (*v.shape[1:], k.shape[2]), v)
+    windows = (
+        ("state.keys", slots.keys, k.dtype, k.shape[1:], k),
+        ("state.values", slots.values, v.dtype, v.shape[1:], v),
+        ("state.decays", slots.decays, dtype, v.shape[1:2], v),
+        ("state.betas", slots.betas, dtype, v.shape[1:2], v),
+    )
+    for name, part, kind, tail, source in windows:
+        if part.dtype is not kind:
+            raise wrong(op, name, part.dtype, str(kind))
+        window(op, name, part, slots.matrix, tail, source)
+        if part.shape[1] != slots.window:
+            raise wrong(op, name, f"of {part.shape[1]} rows", f"of {slots.window} rows")
+    indices(op, "state.pending", slots.pending, slots.matrix.shape[:1], v)
+    if slots.arrivals is not None:
+        if slots.arrivals.dtype is not torch.int32:
+            raise wrong(op, "state.arrivals", slots.arrivals.dtype, "int32")
+        shape = (slots.matrix.shape[0], k.shape[1])
+        shaped(op, "state.arrivals", slots.arrivals, shape, v)
+
+
 def apart(op: str, argument: str, x: Tensor, source: Tensor) -> None:
     """Tensors that share no memory: what an op changes is never also what it reads."""
     if _shares_memory(x, source):
@@ -131,7 +170,7 @@ def paged_kv(op: str, cache: PagedKV, heads: int | None, head_dim: int, like: Te
 
 
 def _shares_memory(x: Tensor, y: Tensor) -> bool:
-    """Whether the byte ranges that two tensors span overlap; those on "meta" span none."""
+    """Whether the byte ranges that two tensors span overlap."""
     if x.is_meta or x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
         return False
     (a, b), (c, d) = _span(x), _span(y)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ninfer.formats import Fp8RowMatrix, GroupedMatrix, Nvfp4Matrix
 from ninfer.ops.case import Case
 from ninfer.ops.dispatch import REFERENCE, resident, using
-from ninfer.ops.tensors import PagedKV
+from ninfer.ops.tensors import ExpertWeights, PagedKV, SharedExpert
 from ninfer.ops.tolerance import criterion
 
 # Their tensors are stored words: the same in the oracle's run, and compared bit for bit.
@@ -39,27 +39,33 @@ def compare(
     with using(REFERENCE):
         expected = case.op(**oracle)
         own_type = case.op(**plain)
-    found = _results(actual, expected) + _types(actual, own_type)
+    found = _results(actual, expected, case.roundings) + _types(actual, own_type)
     for name, value in arguments.items():
         if name not in call.changed:
             found += _inputs(name, value, before[name])
         elif isinstance(value, _WORDS):
             found += _inputs(name, value, oracle[name])
         else:
-            found += _state(name, value, before[name], oracle[name], oracle_before[name])
+            old, new = oracle_before[name], oracle[name]
+            found += _state(name, (value, before[name], new, old), case.roundings)
     return [f"{case.id}: {problem}" for problem in found]
 
 
 def _loaded(name: str, value: Any) -> Any:
     """An argument as an engine would hold it: stored weights in the chosen resident form."""
-    return resident(value, paired=name == "gate_up") if isinstance(value, _WEIGHTS) else value
+    if isinstance(value, _WEIGHTS):
+        return resident(value, paired=name == "gate_up")
+    if isinstance(value, (ExpertWeights, SharedExpert)):
+        # Each of the two as it lies: an expert's gate rows do not stand beside its up rows.
+        return replace(value, gate_up=_loaded("", value.gate_up), down=_loaded("", value.down))
+    return value
 
 
-def _results(actual: Any, expected: Any) -> list[str]:
+def _results(actual: Any, expected: Any, roundings: int) -> list[str]:
     got, want = dict(_tensors("result", actual)), dict(_tensors("result", expected))
     if got.keys() != want.keys():
         return [f"gives {sorted(got)}, not {sorted(want)}"]
-    found = [(name, _differs(got[name], want[name])) for name in got]
+    found = [(name, _differs(got[name], want[name], roundings)) for name in got]
     return [f"{name}: {problem}" for name, problem in found if problem]
 
 
@@ -75,28 +81,31 @@ def _inputs(name: str, after: Any, before: Any) -> list[str]:
     return [f"{path}: not as it must be" for (path, x), (_, y) in pairs if not _same_bits(x, y)]
 
 
-def _state(name: str, after: Any, before: Any, expected: Any, expected_before: Any) -> list[str]:
-    parts = (_tensors(name, value) for value in (after, before, expected, expected_before))
+def _state(name: str, values: tuple[Any, Any, Any, Any], roundings: int) -> list[str]:
+    """The state after and before, and the reference's after and before."""
+    parts = (_tensors(name, value) for value in values)
     return [
         f"{path}: {problem}"
         for (path, x), (_, y), (_, z), (_, w) in zip(*parts, strict=True)
-        if (problem := _slots(x, y, z, w)) is not None
+        if (problem := _slots(x, y, z, w, roundings)) is not None
     ]
 
 
-def _slots(after: Tensor, before: Tensor, expected: Tensor, old: Tensor) -> str | None:
+def _slots(
+    after: Tensor, before: Tensor, expected: Tensor, old: Tensor, roundings: int
+) -> str | None:
     """What is wrong with state slots, of which `expected` says which ones change from `old`."""
     touched = (expected != old).unsqueeze(-1).flatten(1).any(1)  # [S]
     if not _same_bits(after[~touched], before[~touched]):
         return "a slot that the op does not own has changed"
-    return _differs(after[touched], expected[touched])
+    return _differs(after[touched], expected[touched], roundings)
 
 
-def _differs(actual: Tensor, expected: Tensor) -> str | None:
+def _differs(actual: Tensor, expected: Tensor, roundings: int) -> str | None:
     if actual.shape != expected.shape:
         return f"has shape {tuple(actual.shape)}, not {tuple(expected.shape)}"
     if actual.is_floating_point() and expected.is_floating_point():
-        return criterion(actual.dtype).violation(actual, expected)
+        return criterion(actual.dtype, roundings).violation(actual, expected)
     return None if torch.equal(actual, expected) else "is not equal to the reference"
 
 

@@ -56,6 +56,8 @@ class RaggedRows:
     page_table: Tensor  # [B, P] int64, page index of each 64-token page of a sequence
     state_slots: Tensor  # [B] int64, state slot of each sequence, all different
     held: Tensor | None = None  # [B] bool, sequences whose rows are not committed; None: no one's
+    # At most so many rows has any sequence, if the host knows; picks a route, changes no result.
+    longest: int | None = None
 
     def spans(self) -> list[tuple[int, int]]:
         """Row range (start, stop) of each sequence on the host; waits for the device."""
@@ -108,11 +110,36 @@ class DeltaState:
     decays: Tensor  # [S, H, Hv] float32, logarithms
     betas: Tensor  # [S, H, Hv] float32
     pending: Tensor  # [S] int64 in 0..H
+    # [S, Hk] int32, zero between calls: how programs of a kernel that share a key head agree on
+    # which of them writes. None: a call makes its own.
+    arrivals: Tensor | None = None
 
     @property
     def window(self) -> int:
         """Rows that a slot's window can hold."""
         return self.keys.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRows:
+    """What a Gated DeltaNet reads of each token row: its projections, each with dense last dim."""
+
+    query: Tensor  # [T, Hk, Dk] before the convolution, as are the next two
+    key: Tensor  # [T, Hk, Dk]
+    value: Tensor  # [T, Hv, Dv]
+    gate: Tensor  # [T, Hv, Dv] of the norm
+    a: Tensor  # [T, Hv] for the decay
+    b: Tensor  # [T, Hv] for the write strength
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWeights:
+    """The small weights of a Gated DeltaNet; channels are those of query, key and value in turn."""
+
+    convolution: Tensor  # [W, C], last tap is the newest input
+    a_log: Tensor  # [Hv]
+    dt_bias: Tensor  # [Hv]
+    norm: Tensor  # [Dv]
 
 
 @dataclass(frozen=True, slots=True)

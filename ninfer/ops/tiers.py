@@ -18,6 +18,7 @@ class Tier:
 
 
 _LINEAR: Final = frozenset({"linear", "linear_add", "linear_swiglu", "embed"})
+_RECURRENT: Final = frozenset({"causal_conv_silu", "gdn_gating", "gated_delta_rule", "delta_net"})
 _SAMPLING: Final = frozenset(
     {"penalise", "add_bias", "mask", "finite_rows", "argmax", "draw", "sample", "next_tokens"}
     | {"uniforms", "logprobs", "top_logprobs"}
@@ -30,10 +31,17 @@ _DRAFTS: Final = frozenset(
     | {"accept_drafts", "block_rows", "dynamic_conv"}
 )
 
+_ROUTING: Final = frozenset({"route_topk", "route_experts", "sparse_moe"})
+_ROWS: Final = frozenset(
+    {
+        *("rmsnorm", "add_rmsnorm", "gated_rmsnorm", "l2norm", "mrope"),
+        *("silu_mul", "sigmoid_mul", "add"),
+    }
+)
 # Plain Triton, of which the interpreter runs every line but the assembly that unpacks codes.
 PORTABLE: Final = Tier(
     "portable",
-    _LINEAR | _ATTENTION | _SAMPLING | _DRAFTS,
+    _LINEAR | _ATTENTION | _RECURRENT | _ROUTING | _ROWS | _SAMPLING | _DRAFTS,
     frozenset({*ARCHITECTURES, 87, 103, 121}),
 )
 # Best first: an op runs by the first tier that has it on the card.

@@ -61,9 +61,16 @@ _BY_DTYPE: Final = MappingProxyType(
 )
 
 
-def criterion(dtype: torch.dtype) -> Criterion:
-    """The criterion for results of a float type. Raises ValueError for another type."""
+def criterion(dtype: torch.dtype, roundings: int = 1) -> Criterion:
+    """The criterion for results of a float type. Raises ValueError for another type.
+
+    An op of several parts rounds between them: with 16-bit results its bounds are `roundings`
+    times those of a single one.
+    """
     found = _BY_DTYPE.get(dtype)
     if found is None:
         raise ValueError(f"criterion: {dtype} has none; it is compared exactly")
-    return found
+    if roundings == 1 or dtype.itemsize != 2:
+        return found
+    name = f"{found.name}, {roundings} roundings"
+    return Criterion(name, found.norm * roundings, found.worst * roundings)

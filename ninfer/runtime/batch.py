@@ -71,6 +71,7 @@ def build_batch(pieces: Items[Piece], device: torch.device) -> ForwardBatch:
             page_table=pages.view(len(pieces), -1),
             state_slots=states,
             held=flags.bool(),
+            longest=max(p.count for p in pieces),
         ),
         kv_slots=stored,
         logit_rows=wanted,

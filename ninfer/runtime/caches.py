@@ -13,17 +13,22 @@ def allocate_caches(config: ModelConfig, runtime: RuntimeConfig) -> Caches:
     """Zeroed caches for all layers; they live as long as the runtime."""
     text, spec = config.text, cache_spec(config)
     pending = torch.zeros(runtime.state_slots, dtype=torch.int64, device=runtime.device)
+    # Between calls it is zero, and layers run one after another: one serves all.
+    size = (runtime.state_slots, spec.state.key_heads)
+    arrivals = torch.zeros(size, dtype=torch.int32, device=runtime.device)
     return Caches(
         attention={
             layer: paged_kv(runtime, spec.kv.heads, spec.kv.head_dim)
             for layer in text.attention_layers
         },
-        gdn={layer: _state(runtime, spec.state, pending) for layer in text.gdn_layers},
+        gdn={layer: _state(runtime, spec.state, pending, arrivals) for layer in text.gdn_layers},
         pending=pending,
     )
 
 
-def _state(runtime: RuntimeConfig, spec: StateCacheSpec, pending: torch.Tensor) -> GdnState:
+def _state(
+    runtime: RuntimeConfig, spec: StateCacheSpec, pending: torch.Tensor, arrivals: torch.Tensor
+) -> GdnState:
     slots, window = runtime.state_slots, runtime.window
     heads, value_dim, key_dim = spec.recurrent_shape
 
@@ -43,6 +48,7 @@ def _state(runtime: RuntimeConfig, spec: StateCacheSpec, pending: torch.Tensor) 
             decays=zeros(window, heads, dtype=torch.float32),
             betas=zeros(window, heads, dtype=torch.float32),
             pending=pending,
+            arrivals=arrivals,
         ),
     )
 

@@ -19,6 +19,7 @@ from ninfer.runtime.deadlines import overdue
 from ninfer.runtime.forks import Forks
 from ninfer.runtime.isolation import isolated
 from ninfer.runtime.kv_pages import PagePool
+from ninfer.runtime.load import RuntimeLoad, load_in_words, load_of
 from ninfer.runtime.logprobs import needs_prompt_logprobs, score_prompt
 from ninfer.runtime.media_encoding import MediaEncoding
 from ninfer.runtime.model_runner import ModelRunner, Pass
@@ -133,17 +134,11 @@ class Runtime:
 
     def describe(self) -> str:
         """What it is at, in one line, for a log. May be asked from another thread."""
-        running, waiting = list(self._scheduler.running), list(self._scheduler.waiting)
-        rows = "; ".join(
-            f"{s.cached} of {len(s.tokens)} tokens cached, {s.generated} generated"
-            + ("" if s.is_encoded else ", media not encoded")
-            for s in running
-        )
-        return (
-            f"{len(running)} running ({rows or 'none'}), {len(waiting)} waiting, "
-            f"{self.pages.free_count} of {self.pages.capacity} pages and "
-            f"{self.slots.free_count} of {self._runtime.state_slots} state slots free"
-        )
+        return load_in_words(self._scheduler, self.pages, self.slots)
+
+    def load(self) -> RuntimeLoad:
+        """How busy it is. May be asked from another thread."""
+        return load_of(self._scheduler, self.pages, self.slots)
 
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence in whatever state it is; what it held is free afterwards."""

@@ -1,5 +1,6 @@
 """Prefix reuse: what admission takes from the cache and its tiers, and what prefill gives to it."""
 
+import hashlib
 from collections.abc import Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -173,7 +174,7 @@ class PrefixReuse:
         if sequence.generated:
             if not self._reuse_decoded or length % PAGE_SIZE or length <= sequence.prompt_length:
                 return
-            key = PrefixKey(sequence.tokens[:length], self._salt, sequence.spans)
+            key = PrefixKey(sequence.tokens[:length], self._salt_of(sequence), sequence.spans)
             replaced = length - PAGE_SIZE if length - PAGE_SIZE > sequence.prompt_length else 0
         elif length in sequence.borders:
             key = self._key(sequence)
@@ -216,4 +217,10 @@ class PrefixReuse:
         self.cache.check(held)
 
     def _key(self, sequence: Sequence) -> PrefixKey:
-        return PrefixKey(sequence.tokens[: sequence.prompt_length], self._salt, sequence.spans)
+        tokens = sequence.tokens[: sequence.prompt_length]
+        return PrefixKey(tokens, self._salt_of(sequence), sequence.spans)
+
+    def _salt_of(self, sequence: Sequence) -> bytes:
+        # Both have a fixed length once hashed, so no two pairs give the same bytes.
+        own = sequence.cache_salt
+        return self._salt + hashlib.blake2b(own, digest_size=16).digest() if own else self._salt

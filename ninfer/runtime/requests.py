@@ -43,6 +43,7 @@ class SequenceRequest:
     prompt_logprobs: int | None = None
     deadline: float | None = None
     arrived: float | None = None
+    cache_salt: bytes = b""  # prefixes are shared only with requests of the same salt
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def new_sequence(request: SequenceRequest, now: float) -> Sequence:
         pictures=request.media,
         runs=request.runs,
         arrived=arrived,
+        cache_salt=request.cache_salt,
         expires=math.inf if request.deadline is None else arrived + request.deadline,
     )
 

@@ -49,6 +49,7 @@ class Scheduler:
         self._commits_pages = commits_pages
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
+        self.preemptions = 0
 
     def add(self, *sequences: Sequence) -> None:
         """Queue sequences. Raises CapacityError, queuing none, when there is no place for all of
@@ -169,6 +170,7 @@ class Scheduler:
         self._release(sequence)
         sequence.status = Status.WAITING
         sequence.preemptions += 1
+        self.preemptions += 1
         self.waiting.appendleft(sequence)
 
     def _release(self, sequence: Sequence) -> None:

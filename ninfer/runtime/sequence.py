@@ -60,6 +60,7 @@ class Sequence:
     spans: tuple[MediaSpan, ...] = ()  # media identity of the prompt
     pictures: tuple[Media, ...] = ()  # media as they came; `media` has them encoded
     runs: tuple[MediaRun, ...] = ()  # which tokens stand for which rows of them
+    cache_salt: bytes = b""  # what its cached prefix is kept apart by
     arrived: float = 0.0  # time of the runtime's clock
     expires: float = math.inf  # when the request's own deadline ends it
     match: PrefixMatch = field(default_factory=PrefixMatch)  # of its first admission; holds nothing

@@ -17,6 +17,11 @@ class StateSlotPool:
         """Slots that can still be allocated."""
         return len(self._free)
 
+    @property
+    def capacity(self) -> int:
+        """Slots in all."""
+        return self._slots
+
     def allocate(self) -> int:
         """Take a slot and clear its convolution and recurrent state in every layer.
 

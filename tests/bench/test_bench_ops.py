@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ninfer.bench import attention_case, linear_case, linear_chain, ops, ops_splits, sampling_case
+from ninfer.bench import (
+    attention_case,
+    linear_case,
+    linear_chain,
+    ops,
+    ops_moe,
+    ops_splits,
+    sampling_case,
+)
 from ninfer.bench.linear_case import Product, random_matrix, reference
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
@@ -121,21 +129,22 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(
-        ops, "roofs", lambda device: [ops.rate_row("read", {}, "TB/s", 1, TIMING, ("", 1.0))]
-    )
+    roof = ops.rate_row("read", {}, "TB/s", 1, TIMING, ("", 1.0))
+    monkeypatch.setattr(ops, "roofs", lambda device: [roof, roof])
     monkeypatch.setattr(ops, "driver_version", lambda: "13.0")
     monkeypatch.setattr(ops, "replayed", lambda calls, per=None: TIMING)
     monkeypatch.setattr(ops, "chain_rows", lambda device, read: [])
+    monkeypatch.setattr(ops, "delta_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "sampling_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "attention_rows", lambda *_: [])
     monkeypatch.setattr(linear_case, "product", made)
     monkeypatch.setattr(fast, "launch", right)
+    monkeypatch.setattr(ops_moe, "all_rows", lambda *_: ([], ["mixture: wrong; not timed"]))
     found = ops.run()
-    assert found.failures == ("Q5: wrong; not timed",) * 4
+    assert found.failures == ("Q5: wrong; not timed",) * 4 + ("mixture: wrong; not timed",)
     assert "random weights, no text" in found.note
-    assert {row.name for row in found.rows[1:]} == {"linear Q5 CUDA"}
-    assert len(found.rows) == 1 + 2 * (4 + 2 + 3 + 4 + 4)
+    assert {row.name for row in found.rows[2:]} == {"linear Q5 CUDA"}
+    assert len(found.rows) == 2 + 2 * (4 + 2 + 3 + 4 + 4 + 2 + 2)
 
 
 # Triton 3.6's interpreter makes scalars of arrays for every range with a run-time bound.

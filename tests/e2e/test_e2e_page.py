@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.server.page_server import ANSWER, PageServer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 

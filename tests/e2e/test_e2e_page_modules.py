@@ -5,7 +5,7 @@ from playwright.sync_api import Page
 
 from tests.server.page_server import ANSWER
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 # Runs a function of one of the page's modules, as the page itself has loaded it.
 IN_MODULE = """async ([file, body, value]) => {

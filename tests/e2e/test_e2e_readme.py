@@ -17,6 +17,9 @@ ELSEWHERE = {
     "ninfer fetch": "it downloads gigabytes; tests/artifact fetches from a server of its own",
     "ninfer verify": "the file is that of fetch; tests/engine verifies synthetic ones",
     "ninfer convert": "it needs a checkpoint; tests/convert makes and converts small ones",
+    "ninfer serve": "it runs until it is stopped; tests/server starts it in processes of its own",
+    "ninfer chat": "it asks for lines; tests/client talks to it in a terminal of its own",
+    "ninfer connect": "it asks a running server; tests/connect has one",
     "make demo PIP_ARGS=": "the same as make demo, with an index that only some machines reach",
 }
 

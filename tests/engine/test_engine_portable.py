@@ -22,7 +22,7 @@ def portable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
         dispatch.set_backend("triton", 90)
         return "triton"
 
-    yield lambda: monkeypatch.setattr(engine_module, "_choose_forms", choose)
+    yield lambda: monkeypatch.setattr(engine_module, "choose_forms", choose)
     dispatch.set_backend("reference")
 
 

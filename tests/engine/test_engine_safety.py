@@ -130,8 +130,8 @@ def test_j8_a_stalled_step_fails_everyone_who_waits_and_is_recovered_from(
 
 
 def test_a_call_that_stalls_is_noticed_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schema that takes for ever to compile, for one."""
-    gate = Gate(engine, monkeypatch, "submit_many")
+    """Queuing a request, for one."""
+    gate = Gate(engine, monkeypatch, "submit_requests")
     served = AsyncEngine(engine, step_timeout=0.3, clock=gate.clock)
 
     async def scene() -> None:

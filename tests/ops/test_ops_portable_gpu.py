@@ -68,7 +68,11 @@ def test_case_meets_its_criterion(case: Case, dtype: torch.dtype):
     assert compare(case, dtype, "cuda") == []
 
 
-@pytest.mark.parametrize("case", WITH_KERNELS, ids=lambda case: case.id)
+# The 16-bit matrix of these cases is bf16, of whose roundings the bound of float16 knows nothing.
+ONE_TYPE = [case for case in WITH_KERNELS if case.roundings == 1]
+
+
+@pytest.mark.parametrize("case", ONE_TYPE, ids=lambda case: case.id)
 def test_case_meets_its_criterion_in_float16(case: Case):
     assert compare(case, torch.float16, "cuda") == []
 

@@ -172,9 +172,12 @@ def test_the_plan_counts_what_the_caches_allocate(
 
 
 def tensor_bytes(item: object) -> int:
-    """Bytes of all tensors in dicts and dataclasses; indices, which are tiny, left out."""
+    """Bytes of all tensors in dicts and dataclasses; indices and counters, tiny ones, left out.
+
+    All layers share those.
+    """
     if isinstance(item, torch.Tensor):
-        return 0 if item.dtype is torch.int64 else item.nbytes
+        return 0 if item.dtype in (torch.int64, torch.int32) else item.nbytes
     if isinstance(item, dict):
         return sum(tensor_bytes(value) for value in item.values())
     if is_dataclass(item):

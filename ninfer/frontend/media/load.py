@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from ninfer.errors import ArtifactError
+from ninfer.frontend.media.cache import MediaCache
 from ninfer.frontend.media.fetch import SourceRules, read_source
 from ninfer.frontend.media.image import decode_image
 from ninfer.frontend.media.limits import MediaLimits, Work
@@ -23,11 +24,17 @@ class MediaLoader:
     """Loads the media of requests for one model. Shared by all requests; thread-safe."""
 
     def __init__(
-        self, image: PixelSizes, video: VideoSizes, limits: MediaLimits | None = None
+        self,
+        image: PixelSizes,
+        video: VideoSizes,
+        limits: MediaLimits | None = None,
+        cache: MediaCache | None = None,
     ) -> None:
+        """`cache` keeps what comes again; the default keeps nothing."""
         self.image: Final = image
         self.video: Final = video
         self.limits: Final = limits or MediaLimits()
+        self.cache: Final = cache or MediaCache(0)
         if (image.patch, image.temporal, image.merge) != (
             *(video.pixels.patch, video.pixels.temporal),
             video.pixels.merge,
@@ -36,7 +43,10 @@ class MediaLoader:
 
     @classmethod
     def from_resources(
-        cls, resources: Mapping[str, bytes], limits: MediaLimits | None = None
+        cls,
+        resources: Mapping[str, bytes],
+        limits: MediaLimits | None = None,
+        cache: MediaCache | None = None,
     ) -> "MediaLoader":
         """Read an artifact's preprocessor files. Raises ArtifactError naming file and member."""
         for name in (_IMAGE_CONFIG, _VIDEO_CONFIG):
@@ -46,6 +56,7 @@ class MediaLoader:
             image_sizes(resources[_IMAGE_CONFIG], _IMAGE_CONFIG),
             video_sizes(resources[_VIDEO_CONFIG], _VIDEO_CONFIG),
             limits,
+            cache,
         )
 
     def load(self, messages: Sequence[Message], rules: SourceRules) -> tuple[Media, ...]:
@@ -65,9 +76,15 @@ class MediaLoader:
         work.add_item(place)
         data = read_source(part.source, rules, work.bytes_left, place)
         work.add_bytes(len(data), place)
-        if part.kind == "image":
-            return self._image(data, place, work)
-        return self._video(data, place, work)
+        assert part.kind != "text"
+        key = self.cache.key(part.kind, data)
+        media = self.cache.get(key)
+        if media is not None:
+            work.add_grid(media.grid, self.image.merge, place)
+            return media
+        media = (self._image if part.kind == "image" else self._video)(data, place, work)
+        self.cache.put(key, media)
+        return media
 
     def _image(self, data: bytes, place: str, work: Work) -> Media:
         sizes = self.image

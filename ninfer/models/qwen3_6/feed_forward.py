@@ -14,7 +14,5 @@ def feed_forward(
     if isinstance(weights, DenseMlpWeights):
         return ops.linear(ops.linear_swiglu(h, weights.gate_up), weights.down)
     assert text.moe is not None
-    scores = ops.linear(h, weights.router)  # [T, experts + 1]
-    routed, shared = scores[:, : text.moe.experts], scores[:, text.moe.experts :]
-    expert_weights, expert_ids = ops.route_topk(routed, text.moe.top_k)
-    return ops.sparse_moe(h, expert_weights, expert_ids, weights.experts, weights.shared, shared)
+    chosen, ids, shared = ops.route_experts(h, weights.router, text.moe.top_k)
+    return ops.sparse_moe(h, chosen, ids, weights.experts, weights.shared, shared)

@@ -1,6 +1,5 @@
 """Gated DeltaNet mixer of a decoder layer."""
 
-import torch
 from torch import Tensor
 
 from ninfer import ops
@@ -8,9 +7,7 @@ from ninfer.models.config import TextConfig
 from ninfer.models.forward_batch import ForwardBatch, GdnState
 from ninfer.models.qwen3_6.projection import project
 from ninfer.models.qwen3_6.weights import GdnWeights
-
-# Inside the square root of the per-head length, fixed by the model, not the norms' epsilon.
-L2_EPS = 1e-6
+from ninfer.ops.tensors import DeltaRows, DeltaWeights
 
 
 def gdn_mixer(
@@ -19,22 +16,15 @@ def gdn_mixer(
     """Gated DeltaNet of h [T, hidden]; advances the convolution and recurrent state slots."""
     sizes = text.gdn
     parts = project(h, weights.projections)
-    mixed = torch.cat([parts["query"], parts["key"], parts["value"]], dim=-1)  # [T, channels]
-    mixed = ops.causal_conv_silu(mixed, weights.convolution, state.conv, batch.rows)
-    widths = [sizes.key_width, sizes.key_width, sizes.value_width]
-    query, key, value = torch.split(mixed, widths, dim=-1)
-    key_shape = (sizes.key_heads, sizes.key_dim)
-    value_shape = (sizes.value_heads, sizes.value_dim)
-    decay, beta = ops.gdn_gating(parts["a"], parts["b"], weights.a_log, weights.dt_bias)
-    out = ops.gated_delta_rule(
-        ops.l2norm(query.unflatten(-1, key_shape), eps=L2_EPS),
-        ops.l2norm(key.unflatten(-1, key_shape), eps=L2_EPS),
-        value.unflatten(-1, value_shape),
-        decay,
-        beta,
-        state.delta,
-        batch.rows,
-    )  # [T, Hv, Dv]
-    gate = parts["z"].unflatten(-1, value_shape)
-    normed = ops.gated_rmsnorm(out, gate, weights.norm, eps=text.eps)
-    return ops.linear(normed.flatten(-2), weights.output)
+    shared, own = (sizes.key_heads, sizes.key_dim), (sizes.value_heads, sizes.value_dim)
+    x = DeltaRows(
+        query=parts["query"].unflatten(-1, shared),
+        key=parts["key"].unflatten(-1, shared),
+        value=parts["value"].unflatten(-1, own),
+        gate=parts["z"].unflatten(-1, own),
+        a=parts["a"],
+        b=parts["b"],
+    )
+    small = DeltaWeights(weights.convolution, weights.a_log, weights.dt_bias, weights.norm)
+    out = ops.delta_net(x, small, state.conv, state.delta, batch.rows, eps=text.eps)
+    return ops.linear(out.flatten(-2), weights.output)

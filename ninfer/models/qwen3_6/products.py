@@ -1,4 +1,4 @@
-"""The products and lookups of a model: which op reads which weight, without the numbers in it.
+"""What of a model's weights which op reads, without the numbers in them.
 
 The list comes from binding the weights as loading does, on tensors without memory. Kernels are
 compiled and tuned by it.
@@ -41,9 +41,21 @@ _META: Final = torch.device("meta")
 def products(config: ModelConfig, recipe: Recipe) -> Iterator[tuple[str, Weight]]:
     """(op, weight) of every product and lookup of decoder, MTP and draft head, layer by layer.
 
-    Weights have no memory and are in resident form. Experts are left out: no op of these reads
-    them.
+    Weights have no memory and are in resident form. Experts are left out: see `mixtures`.
     """
+    for op, weight in _all_read(config, recipe):
+        if not isinstance(weight, SparseMoeWeights):
+            yield op, weight
+
+
+def mixtures(config: ModelConfig, recipe: Recipe) -> Iterator[SparseMoeWeights]:
+    """The mixtures of experts of decoder and MTP, layer by layer, as `products` gives weights."""
+    for _, weight in _all_read(config, recipe):
+        if isinstance(weight, SparseMoeWeights):
+            yield weight
+
+
+def _all_read(config: ModelConfig, recipe: Recipe) -> Iterator[tuple[str, Any]]:
     specs = {s.name: s for s in inventory(config, recipe) if isinstance(s, TensorSpec)}
 
     def source(object_name: str) -> StoredWeight:
@@ -86,7 +98,7 @@ def meta_weight(format: str, shape: tuple[int, ...]) -> StoredWeight:
 
 
 def _read_by(weights: Any) -> Iterator[tuple[str, Any]]:
-    """(op, weight) of everything below a view of weights that has kernels; experts have none."""
+    """(op, what it reads) of everything below a view of weights that products are made with."""
     match weights:
         case TextWeights():
             yield "embed", weights.embedding
@@ -106,7 +118,8 @@ def _read_by(weights: Any) -> Iterator[tuple[str, Any]]:
             yield "linear_swiglu", weights.gate_up
             yield "linear", weights.down
         case SparseMoeWeights():
-            yield "linear", weights.router
+            yield "route_experts", weights.router
+            yield "sparse_moe", weights
         case MtpWeights():
             yield "linear", weights.input_projection
             yield from _read_by(weights.layer)

@@ -31,11 +31,6 @@ def causal_conv_silu(x: Tensor, weight: Tensor, state: ConvState, rows: RaggedRo
         raise checks.wrong(op, "weight", seen, "of shape (W >= 2, C)")
     width, channels = weight.shape[0], x.shape[1]
     checks.shaped(op, "weight", weight, (width, channels), x)
-    for name, part in (("state.inputs", state.inputs), ("state.window", state.window)):
-        if part.dtype is not x.dtype:
-            raise checks.wrong(op, name, part.dtype, str(x.dtype))
-    checks.state(op, "state.inputs", state.inputs, (width - 1, channels), x)
-    checks.window(op, "state.window", state.window, state.inputs, (channels,), x)
-    checks.indices(op, "state.pending", state.pending, state.inputs.shape[:1], x)
+    checks.conv_state(op, state, (width, channels), x)
     checks.ragged(op, rows, x)
     return _CAUSAL_CONV_SILU.run(x, weight, state, rows)

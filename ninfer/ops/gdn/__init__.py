@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from ninfer.ops import checks
@@ -63,27 +62,6 @@ def gated_delta_rule(
             raise checks.wrong(op, name, x.dtype, str(wide(q)))
     checks.shaped(op, "g", g, v.shape[:2], q)
     checks.shaped(op, "beta", beta, v.shape[:2], q)
-    _check_state(op, state, k, v, g, beta)
+    checks.delta_state(op, state, k, v)
     checks.ragged(op, rows, q)
     return _GATED_DELTA_RULE.run(q, k, v, g, beta, state, rows)
-
-
-def _check_state(op: str, state: DeltaState, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> None:
-    dtype = wide(k)
-    narrow = state.matrix.dtype is torch.bfloat16 and dtype is torch.float32
-    if state.matrix.dtype is not dtype and not narrow:
-        raise checks.wrong(op, "state.matrix", state.matrix.dtype, str(dtype))
-    checks.state(op, "state.matrix", state.matrix, (*v.shape[1:], k.shape[2]), v)
-    windows = (
-        ("state.keys", state.keys, k),
-        ("state.values", state.values, v),
-        ("state.decays", state.decays, g),
-        ("state.betas", state.betas, beta),
-    )
-    for name, part, source in windows:
-        if part.dtype is not source.dtype:
-            raise checks.wrong(op, name, part.dtype, str(source.dtype))
-        checks.window(op, name, part, state.matrix, source.shape[1:], source)
-        if part.shape[1] != state.window:
-            raise checks.wrong(op, name, f"of {part.shape[1]} rows", f"of {state.window} rows")
-    checks.indices(op, "state.pending", state.pending, state.matrix.shape[:1], v)

@@ -65,6 +65,7 @@ def _windowed(
         decays=decays,
         betas=betas,
         pending=inputs.pending(rows, pending),
+        arrivals=torch.zeros(slots, heads[0], dtype=torch.int32, device=inputs.device),
     )
     g, beta = gates(sum(new))
     arguments = {
@@ -92,7 +93,7 @@ MIXED: Final = (
     (3, 2, True),
     (5, 0, True),
     (0, 4, True),
-    (70, 3, False),
+    (65, 0, False),
     (1, 5, True),
     (2, 0, False),
 )

@@ -31,7 +31,8 @@ NVFP4 = tl.constexpr(2)
 
 
 @triton.jit
-def _dot(a, b, accumulator):
+def dot(a, b, accumulator):
+    """accumulator + a @ b, products exact and sums in float32."""
     return tl.dot(a, b, accumulator, input_precision="ieee")
 
 
@@ -56,23 +57,66 @@ def _finish(
 
 
 @triton.jit
-def _activations(x, t, T, stride, column, K, OPERAND: tl.constexpr, RAGGED: tl.constexpr):
-    """x at tokens `t` [1, TN] and columns `column` [n, 1] as [n, TN]; 0 for missing tokens."""
-    live = (t < T)[None, :]
+def activations(x, t, T, stride, column, K, OPERAND: tl.constexpr, RAGGED: tl.constexpr):
+    """x at tokens `t` [.., 1, TN] and columns `column` [.., n, 1]; 0 where t is T or more."""
+    live = t < T
     if RAGGED:
         live = live & (column < K)
-    at = x + t.to(tl.int64)[None, :] * stride + column
+    at = x + t.to(tl.int64) * stride + column
     return tl.load(at, mask=live, other=0.0).to(OPERAND)
 
 
 @triton.jit
-def _four_products(planes_low, planes_high, x0, x1, x2, x3, R: tl.constexpr, TN: tl.constexpr):
-    low = tl.zeros((R, TN), tl.float32)
-    high = tl.zeros((R, TN), tl.float32)
-    low, high = _dot(planes_low[0], x0, low), _dot(planes_high[0], x0, high)
-    low, high = _dot(planes_low[1], x1, low), _dot(planes_high[1], x1, high)
-    low, high = _dot(planes_low[2], x2, low), _dot(planes_high[2], x2, high)
-    low, high = _dot(planes_low[3], x3, low), _dot(planes_high[3], x3, high)
+def add_group(
+    low,
+    high,
+    x,
+    t,
+    T,
+    stride,
+    column,
+    K,
+    codes,
+    scales,
+    r,
+    y,
+    BITS: tl.constexpr,
+    PLAIN: tl.constexpr,
+    OPERAND: tl.constexpr,
+    RAGGED: tl.constexpr,
+):
+    """The sums `low` and `high` [.., R, TN] of rows r and r + 8, with 64 columns more.
+
+    `codes` and `scales` [.., R, 1] point to a block of each row's tile, `column` [.., 16, 1] are
+    the columns of the first plane; t is [.., 1, TN], r [.., R, 1] and y [.., 1, 16]. A leading
+    dimension is for column slices that are summed apart.
+    """
+    if BITS == 8:
+        for c in tl.static_range(2):
+            p = unpack_bytes(codes + 128 * c, r, y, PLAIN, OPERAND)
+            at = column + 32 * c
+            x0 = activations(x, t, T, stride, at, K, OPERAND, RAGGED)
+            x1 = activations(x, t, T, stride, at + 2, K, OPERAND, RAGGED)
+            zero = tl.zeros(low.shape, tl.float32)
+            a = dot(p[2], x1, dot(p[0], x0, zero))
+            b = dot(p[3], x1, dot(p[1], x0, zero))
+            s, z = unpack_scales(tl.load(scales + 8 * c))
+            low += a * s
+            high += b * z
+    else:
+        p = unpack_nibbles(codes, r, y, BITS, PLAIN, OPERAND)
+        x0 = activations(x, t, T, stride, column, K, OPERAND, RAGGED)
+        x1 = activations(x, t, T, stride, column + 2, K, OPERAND, RAGGED)
+        x2 = activations(x, t, T, stride, column + 4, K, OPERAND, RAGGED)
+        x3 = activations(x, t, T, stride, column + 6, K, OPERAND, RAGGED)
+        zero = tl.zeros(low.shape, tl.float32)
+        a, b = dot(p[0], x0, zero), dot(p[1], x0, zero)
+        a, b = dot(p[2], x1, a), dot(p[3], x1, b)
+        a, b = dot(p[4], x2, a), dot(p[5], x2, b)
+        a, b = dot(p[6], x3, a), dot(p[7], x3, b)
+        s, z = unpack_scales(tl.load(scales))
+        low += a * s
+        high += b * z
     return low, high
 
 
@@ -126,38 +170,24 @@ def fragment_product(
         for u in tl.static_range(UNROLL):
             g = start + u
             codes, scales = block_places(rows, g, groups, slice_units, BITS, SLICE)
-            scales += r
-            if BITS == 8:
-                column = 64 * g + place[:, None]
-                for c in tl.static_range(2):
-                    p = unpack_bytes(
-                        (codes + 128 * c)[:, None], r[:, None], y[None, :], PLAIN, OPERAND
-                    )
-                    at = column + 32 * c
-                    x0 = _activations(x, t, T, stride, at, K, OPERAND, RAGGED)
-                    x1 = _activations(x, t, T, stride, at + 2, K, OPERAND, RAGGED)
-                    zero = tl.zeros((R, TN), tl.float32)
-                    a = _dot(p[2], x1, _dot(p[0], x0, zero))
-                    b = _dot(p[3], x1, _dot(p[1], x0, zero))
-                    s, z = unpack_scales(tl.load(scales + 8 * c))
-                    low += a * s[:, None]
-                    high += b * z[:, None]
-            else:
-                column = 64 * g + place[:, None]
-                p = unpack_nibbles(codes[:, None], r[:, None], y[None, :], BITS, PLAIN, OPERAND)
-                a, b = _four_products(
-                    (p[0], p[2], p[4], p[6]),
-                    (p[1], p[3], p[5], p[7]),
-                    _activations(x, t, T, stride, column, K, OPERAND, RAGGED),
-                    _activations(x, t, T, stride, column + 2, K, OPERAND, RAGGED),
-                    _activations(x, t, T, stride, column + 4, K, OPERAND, RAGGED),
-                    _activations(x, t, T, stride, column + 6, K, OPERAND, RAGGED),
-                    R,
-                    TN,
-                )
-                s, z = unpack_scales(tl.load(scales))
-                low += a * s[:, None]
-                high += b * z[:, None]
+            low, high = add_group(
+                low,
+                high,
+                x,
+                t[None, :],
+                T,
+                stride,
+                64 * g + place[:, None],
+                K,
+                codes[:, None],
+                (scales + r)[:, None],
+                r[:, None],
+                y[None, :],
+                BITS,
+                PLAIN,
+                OPERAND,
+                RAGGED,
+            )
     if PAIRED:
         row_low = 8 * tile + r
         row_high = N // 2 + row_low
@@ -173,7 +203,7 @@ def fragment_product(
 
 
 @triton.jit
-def _weights(
+def row_weights(
     weight,
     scales,
     row,
@@ -217,7 +247,7 @@ def row_product(
     K,
     stride,
     weight_stride,
-    share,  # columns of a split, a multiple of COLUMNS
+    share,  # blocks of COLUMNS of a split
     divisor,
     FORM: tl.constexpr,
     PAIRED: tl.constexpr,
@@ -248,14 +278,19 @@ def row_product(
     split = tl.program_id(2)
     low = tl.zeros((R, TN), tl.float32)
     high = tl.zeros((R, TN), tl.float32)
-    for start in tl.range(
-        split * share, tl.minimum((split + 1) * share, K), COLUMNS, num_stages=STAGES
+    blocks = tl.cdiv(K, COLUMNS)
+    for block in tl.range(
+        split * share, tl.minimum((split + 1) * share, blocks), num_stages=STAGES
     ):
-        b = _activations(x, t, T, stride, (start + cc)[:, None], K, OPERAND, RAGGED)
-        a = _weights(weight, scales, read_low, start, weight_stride, K, FORM, R, COLUMNS, RAGGED)
-        low = _dot(a.to(OPERAND), b, low)
-        a = _weights(weight, scales, read_high, start, weight_stride, K, FORM, R, COLUMNS, RAGGED)
-        high = _dot(a.to(OPERAND), b, high)
+        # So that the compiler sees that columns begin on a border of many bytes.
+        start = block * COLUMNS
+        b = activations(x, t[None, :], T, stride, (start + cc)[:, None], K, OPERAND, RAGGED)
+        a = row_weights(weight, scales, read_low, start, weight_stride, K, FORM, R, COLUMNS, RAGGED)
+        low = dot(a.to(OPERAND), b, low)
+        a = row_weights(
+            weight, scales, read_high, start, weight_stride, K, FORM, R, COLUMNS, RAGGED
+        )
+        high = dot(a.to(OPERAND), b, high)
     if FORM == FP8:
         low *= tl.load(scales + read_low).to(tl.float32)[:, None]
         high *= tl.load(scales + read_high).to(tl.float32)[:, None]

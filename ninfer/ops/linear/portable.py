@@ -20,7 +20,7 @@ from ninfer.ops.linear.plan import BLOCK, FEW, Plan, plan
 from ninfer.ops.tensors import Weight
 from ninfer.ops.tuning import Shape
 
-_OPERANDS: Final = {
+OPERANDS: Final = {
     torch.bfloat16: tl.bfloat16,
     torch.float16: tl.float16,
     torch.float32: tl.float32,
@@ -52,7 +52,7 @@ def _product(
     op: str, x: Tensor, weight: Weight, end: int, residual: Tensor | None = None
 ) -> Tensor:
     """A product with its epilogue, through float32 partial sums where the columns are split."""
-    operand = _operand(op, x, weight)
+    operand = operand_type(op, x, weight)
     rows = weight.shape[0]
     width = rows // 2 if end == kernels.SWIGLU.value else rows
     # The interpreter cuts float32 down to bf16 where a card rounds.
@@ -61,7 +61,7 @@ def _product(
     if not out.numel():
         return out.to(x.dtype)
     is_paired = isinstance(weight, FragmentMatrix) and weight.paired
-    shape = Shape(_form(weight), rows, weight.shape[1], is_paired, x.shape[0] > FEW)
+    shape = Shape(form_name(weight), rows, weight.shape[1], is_paired, x.shape[0] > FEW)
     chosen = plan(architecture(x), shape, x.shape[0])
     if chosen.splits == 1:
         _launch(x, weight, residual, out, chosen, end, operand)
@@ -73,6 +73,17 @@ def _product(
         values = (partial, residual, out, x.shape[0], rows, chosen.splits)
         launch(kernels.sum_splits, grid, *values, END=end, BLOCK=_SUM_BLOCK, num_warps=4)
     return out.to(x.dtype)
+
+
+def split_sums(op: str, x: Tensor, weight: Weight, chosen: Plan) -> Tensor:
+    """The products [splits, T, N] of each split of the columns in float32, not yet added up.
+
+    Raises UnsupportedError, in the name of `op`, for what has no kernel.
+    """
+    size = (chosen.splits, x.shape[0], weight.shape[0])
+    partial = torch.empty(size, dtype=torch.float32, device=x.device)
+    _launch(x, weight, None, partial, chosen, kernels.PARTIAL.value, operand_type(op, x, weight))
+    return partial
 
 
 def _launch(
@@ -91,7 +102,7 @@ def _launch(
         "TN": chosen.tokens,
         "STAGES": chosen.stages,
         "RAGGED": columns % BLOCK != 0,
-        "OPERAND": _OPERANDS[operand],
+        "OPERAND": OPERANDS[operand],
         "num_warps": chosen.warps,
         "num_stages": chosen.stages,
     }
@@ -104,10 +115,10 @@ def _launch(
         sizes_of_tiles = _tile_sizes(weight, chosen)
         launch(kernels.fragment_product, grid, *values, *sizes_of_tiles, **options)
         return
-    stored, scales, divisor, form = _planes(weight)
+    stored, scales, divisor, form = row_planes(weight)
     values_of_rows = (x, stored, scales, residual, out, *sizes, stored.stride(0))
     options |= {"FORM": form, "PAIRED": end == kernels.SWIGLU.value, "COLUMNS": BLOCK}
-    launch(kernels.row_product, grid, *values_of_rows, chosen.share * BLOCK, divisor, **options)
+    launch(kernels.row_product, grid, *values_of_rows, chosen.share, divisor, **options)
 
 
 def _tile_sizes(weight: FragmentMatrix, chosen: Plan) -> tuple[int, ...]:
@@ -127,7 +138,7 @@ def _fragment_options(weight: FragmentMatrix, chosen: Plan, operand: torch.dtype
     }
 
 
-def _planes(weight: Weight) -> tuple[Tensor, Tensor | None, float, int]:
+def row_planes(weight: Weight) -> tuple[Tensor, Tensor | None, float, int]:
     """Numbers, scales and divisor of a row-major weight, and its form."""
     if isinstance(weight, Fp8RowMatrix):
         return weight.codes, weight.scales, 1.0, kernels.FP8.value
@@ -137,15 +148,15 @@ def _planes(weight: Weight) -> tuple[Tensor, Tensor | None, float, int]:
     return weight, None, 1.0, kernels.DENSE.value
 
 
-def _form(weight: Weight) -> str:
+def form_name(weight: Weight) -> str:
     if isinstance(weight, Tensor):
         return {torch.bfloat16: "BF16", torch.float16: "FP16"}.get(weight.dtype, "FP32")
     return weight.format
 
 
-def _operand(op: str, x: Tensor, weight: Weight) -> torch.dtype:
+def operand_type(op: str, x: Tensor, weight: Weight) -> torch.dtype:
     """The type in which codes and activations meet. Raises UnsupportedError for what has none."""
-    if x.dtype not in _OPERANDS:
+    if x.dtype not in OPERANDS:
         raise UnsupportedError(f"{op}: no Triton kernel for activations of {x.dtype}; use bf16")
     if isinstance(weight, GroupedMatrix):
         raise UnsupportedError(
@@ -153,7 +164,7 @@ def _operand(op: str, x: Tensor, weight: Weight) -> torch.dtype:
             "ninfer.ops.resident(weight)"
         )
     if isinstance(weight, Tensor):
-        if weight.dtype not in _OPERANDS or weight.stride(-1) != 1:
+        if weight.dtype not in OPERANDS or weight.stride(-1) != 1:
             seen = f"a dense weight of {weight.dtype} and strides {weight.stride()}"
             raise UnsupportedError(f"{op}: no Triton kernel for {seen}; use a contiguous bf16 one")
         if weight.dtype is not x.dtype:

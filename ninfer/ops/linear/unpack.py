@@ -160,17 +160,23 @@ def unpack_nibbles(block, row, y, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERA
 
 @triton.jit
 def _planes(pairs):
-    """Pairs of bf16 [rows, 16] of words m0 = y & 1 as the two planes of bf16 [rows, 16]."""
-    even, odd = tl.split(pairs.reshape(pairs.shape[0], 8, 2))
+    """Pairs of bf16 [.., rows, 16] of words m0 = y & 1 as two planes of bf16 [.., rows, 16]."""
+    if len(pairs.shape) == 3:
+        even, odd = tl.split(pairs.reshape(pairs.shape[0], pairs.shape[1], 8, 2))
+    else:
+        even, odd = tl.split(pairs.reshape(pairs.shape[0], 8, 2))
     return _spread(even), _spread(odd)
 
 
 @triton.jit
 def _spread(pairs):
-    """Pairs of bf16 [rows, 8], the first in the low half, as bf16 [rows, 16]."""
+    """Pairs of bf16 [.., rows, 8], the first in the low half, as bf16 [.., rows, 16]."""
     low = pairs.to(tl.int16).to(tl.bfloat16, bitcast=True)
     high = (pairs >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
-    return tl.join(low, high).reshape(pairs.shape[0], 16)
+    if len(pairs.shape) == 3:
+        return tl.join(low, high).reshape(pairs.shape[0], pairs.shape[1], 16)
+    else:
+        return tl.join(low, high).reshape(pairs.shape[0], 16)
 
 
 @triton.jit

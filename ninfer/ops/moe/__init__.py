@@ -7,9 +7,10 @@ from torch import Tensor
 from ninfer.ops import checks
 from ninfer.ops.dispatch import Route
 from ninfer.ops.moe import reference
-from ninfer.ops.tensors import ExpertWeights, SharedExpert
+from ninfer.ops.tensors import ExpertWeights, SharedExpert, Weight
 
 _ROUTE_TOPK: Final = Route(reference.route_topk)
+_ROUTE_EXPERTS: Final = Route(reference.route_experts)
 _SPARSE_MOE: Final = Route(reference.sparse_moe)
 
 
@@ -25,6 +26,21 @@ def route_topk(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     if not 1 <= top_k <= logits.shape[1]:
         raise checks.wrong("route_topk", "top_k", top_k, f"in 1..{logits.shape[1]}")
     return _ROUTE_TOPK.run(logits, top_k)
+
+
+def route_experts(x: Tensor, router: Weight, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(weights, ids, score): `route_topk` of x @ router^T without its last column, which is score.
+
+    The products stay in float32: rounded logits would tie, and a tie decides which experts run.
+    Shapes: x [T, D], router [E + 1, D] -> weights [T, top_k] float32 (float64 for float64), ids
+    [T, top_k] int64, score [T, 1] of the type of weights, the shared expert's.
+    Raises ValueError for shapes that disagree and a top_k outside 1..E.
+    """
+    checks.activation("route_experts", "x", x, 2)
+    checks.weight_matrix("route_experts", "router", router, x, columns=x.shape[1])
+    if not 1 <= top_k < router.shape[0]:
+        raise checks.wrong("route_experts", "top_k", top_k, f"in 1..{router.shape[0] - 1}")
+    return _ROUTE_EXPERTS.run(x, router, top_k)
 
 
 def sparse_moe(

@@ -17,6 +17,14 @@ def route_topk(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     return ranked.values[:, :top_k].softmax(-1), ranked.indices[:, :top_k].contiguous()
 
 
+def route_experts(x: Tensor, router: Weight, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See the contract."""
+    dtype = wide(x)
+    scores = product(x.to(dtype), decode_rows(router, 0, router.shape[0], dtype))
+    weights, ids = route_topk(scores[:, :-1], top_k)
+    return weights, ids, scores[:, -1:].contiguous()
+
+
 def sparse_moe(
     x: Tensor,
     weights: Tensor,

@@ -1,0 +1,174 @@
+"""Exchange: one request from its admission to its end, and everything that it holds meanwhile."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, Protocol
+
+from ninfer.engine import Generations
+from ninfer.errors import NInferError, UnavailableError
+from ninfer.request import (
+    FinishReason,
+    GenerationEvent,
+    GenerationResult,
+    PreparedPrompt,
+    TextDelta,
+    ToolCallArguments,
+    Usage,
+)
+from ninfer.server.answer import total
+from ninfer.server.ask import Ask
+
+Numbered = tuple[int, GenerationEvent]
+
+
+class Record(Protocol):
+    """Who hears how an exchange goes: metrics and logs."""
+
+    def first(self, exchange: "Exchange") -> None:
+        """The first event has come."""
+
+    def done(self, exchange: "Exchange") -> None:
+        """All answers are whole."""
+
+    def failed(self, exchange: "Exchange", error: BaseException | None) -> None:
+        """It has ended by an error; None: the client has left."""
+
+
+class Exchange:
+    """Prompts that were taken, and the generations that run for them. Whoever gets one closes it.
+
+    `results` holds what has ended, by number.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        prompts: list[PreparedPrompt],
+        generations: Generations,
+        held: ExitStack,
+        record: Record,
+        token_text: Callable[[int], str],
+        *,
+        arrived: float,
+        request_id: str,
+    ) -> None:
+        """`held` is given up at the end; `token_text` shows one token id."""
+        self.ask: Final = ask
+        self.prompts: Final = prompts
+        self.arrived: Final = arrived
+        self.prepared: Final = time.monotonic()
+        self.request_id: Final = request_id
+        self.results: Final[dict[int, GenerationResult]] = {}
+        self.first_at: float | None = None
+        self._generations = generations
+        self._held = held
+        self._record = record
+        self._token_text = token_text
+        self._closed = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether every answer has come to its end."""
+        return len(self.results) == self.ask.answers
+
+    @property
+    def queue_seconds(self) -> float:
+        """From the engine's queue to the first pass; 0 while it waits."""
+        admitted = self._generations.admitted_at
+        return 0.0 if admitted is None else max(admitted - self._generations.started, 0.0)
+
+    def usage(self) -> Usage:
+        """Token counts so far, of all answers; the prompt's are final once the engine has begun."""
+        usages = {index: result.usage for index, result in self.results.items()}
+        usages |= self._generations.usages()
+        return total((usages[index] for index in sorted(usages)), len(self.prompts))
+
+    async def admitted(self) -> None:
+        """Until the engine has begun. Raises what kept it from beginning, and closes."""
+        try:
+            await self._generations.admitted()
+        except NInferError as error:
+            self._end(error)
+            raise
+
+    async def news(self, timeout: float | None = None) -> list[Numbered]:
+        """The next events, with the numbers of their answers; empty after `timeout` seconds.
+
+        Raises the error that ends the exchange, which is then closed.
+        """
+        try:
+            events = await self._generations.news(timeout)
+            if events and self.first_at is None:
+                self.first_at = time.monotonic()
+                self._record.first(self)
+            return self._noted(events)
+        except NInferError as error:
+            self._end(error)
+            raise
+
+    def close(self) -> None:
+        """Give up what is held; an exchange that has not ended was left by its client."""
+        self._end(None)
+
+    def fail(self, error: BaseException) -> None:
+        """End it by an error that came up outside."""
+        self._end(error)
+
+    def _noted(self, events: list[Numbered]) -> list[Numbered]:
+        """The events, with what the client wants to see of the end of an answer.
+
+        What one answer gave at once is one event, however many tokens it came from.
+        """
+        shown: list[Numbered] = []
+        for index, event in events:
+            if shown and shown[-1][0] == index:
+                joined = _joined(shown[-1][1], event)
+                if joined is not None:
+                    shown[-1] = (index, joined)
+                    continue
+            if isinstance(event, GenerationResult):
+                if event.finish_reason is FinishReason.CANCELLED:
+                    raise UnavailableError("the server is shutting down; send the request again")
+                self.results[index] = event
+                text = self._stop_text(event)
+                if text:
+                    shown.append((index, TextDelta("content", text)))
+            shown.append((index, event))
+        if self.ended:
+            self._end(None)
+        return shown
+
+    def _stop_text(self, result: GenerationResult) -> str:
+        reason = result.finish_reason
+        if self.ask.stop_text_shown and reason is FinishReason.STOP_STRING:
+            return str(result.stop_reason)
+        if self.ask.stop_token_shown and reason is FinishReason.STOP_TOKEN:
+            return self._token_text(result.token_ids[-1])
+        return ""
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._generations.close()
+        self._held.close()
+        if error is None and self.ended:
+            self._record.done(self)
+        else:
+            self._record.failed(self, error)
+
+
+def _joined(first: GenerationEvent, then: GenerationEvent) -> GenerationEvent | None:
+    """Two neighbouring events as one, if they carry on the same text."""
+    if isinstance(first, TextDelta) and isinstance(then, TextDelta):
+        if first.channel == then.channel:
+            text = first.text + then.text
+            return TextDelta(first.channel, text, first.logprobs + then.logprobs)
+    elif (
+        isinstance(first, ToolCallArguments)
+        and isinstance(then, ToolCallArguments)
+        and first.index == then.index
+    ):
+        return ToolCallArguments(first.index, first.fragment + then.fragment)
+    return None

@@ -1,0 +1,164 @@
+"""Journal: how each exchange went, told to the metrics, the request log and the log."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from ninfer.engine import GenerationOptions
+from ninfer.log import get_logger
+from ninfer.request import FinishReason, GenerationResult, SamplingParams
+from ninfer.server.ask import Ask
+from ninfer.server.errors import fault_of
+from ninfer.server.exchange import Exchange
+from ninfer.server.metrics import Metrics
+from ninfer.server.request_log import RequestLog
+
+_log = get_logger(__name__)
+_SAMPLING: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+)
+_REASONS: Final = {
+    FinishReason.OUTPUT_LIMIT: "length",
+    FinishReason.CONTEXT_CAPACITY: "length",
+    FinishReason.DEADLINE: "length",
+}
+CLIENT_LEFT: Final = 499
+
+
+class Journal:
+    """Hears of every request; `Exchange` tells it the rest."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        log: RequestLog,
+        drafts: dict[str, Any],
+        sampling: Callable[[GenerationOptions], SamplingParams],
+    ) -> None:
+        """For the request log, `drafts` says what drafts and `sampling` what options come to."""
+        self._sampling = sampling
+        self._metrics = metrics
+        self._log = log
+        self._drafts = drafts
+
+    def arrived(self, ask: Ask, request_id: str) -> None:
+        """A request has been understood and has a place."""
+        self._log.write("request_start", request=self._request(ask, request_id))
+
+    def refused(self, ask: Ask, request_id: str, error: BaseException | None) -> None:
+        """One that never came to run; None: its client has left."""
+        status = CLIENT_LEFT if error is None else fault_of(error).status
+        outcome = _outcome(status)
+        self._metrics.count("requests", outcome)
+        self._log.write(
+            "request_rejected" if outcome == "rejected" else "request_error",
+            request=self._request(ask, request_id),
+            error=_error(error, status),
+        )
+
+    def first(self, exchange: Exchange) -> None:
+        """The first event has come."""
+        assert exchange.first_at is not None
+        self._metrics.observe("time_to_first_token_seconds", exchange.first_at - exchange.arrived)
+        self._metrics.observe("request_queue_seconds", exchange.queue_seconds)
+        self._metrics.observe("request_queue_time_seconds", exchange.queue_seconds)
+
+    def done(self, exchange: Exchange) -> None:
+        """All answers are whole."""
+        self._metrics.count("requests", "done")
+        total = time.monotonic() - exchange.arrived
+        self._metrics.observe("request_duration_seconds", total)
+        self._metrics.observe("e2e_request_latency_seconds", total)
+        for index, result in sorted(exchange.results.items()):
+            if index % exchange.ask.count == 0:
+                self._metrics.started(result.usage.prompt_tokens, result.usage.cached_tokens)
+            self._metrics.finished(result, _REASONS.get(result.finish_reason, "stop"))
+            self._log.write(
+                "request_done",
+                request=self._request(exchange.ask, exchange.request_id),
+                result=_result(result),
+                timings_seconds=_timings(exchange, result, total),
+                speculative=self._drafts,
+            )
+
+    def failed(self, exchange: Exchange, error: BaseException | None) -> None:
+        """It has ended by an error; None: the client has left."""
+        status = CLIENT_LEFT if error is None else fault_of(error).status
+        self._metrics.count("requests", _outcome(status))
+        if error is not None:
+            self._metrics.count("response_failures")
+            _log.warning("request %s failed: %s", exchange.request_id, error)
+        self._log.write(
+            "request_error",
+            request=self._request(exchange.ask, exchange.request_id),
+            error=_error(error, status),
+        )
+
+    def _request(self, ask: Ask, request_id: str) -> dict[str, Any]:
+        options, conversation = ask.options, ask.conversation
+        sampling = self._sampling(options)
+        messages = conversation.messages if conversation else ()
+        template = conversation.template if conversation else None
+        return {
+            "request_id": request_id,
+            "protocol": ask.protocol,
+            "model": ask.model,
+            "stream": ask.stream,
+            "message_count": len(messages) or len(ask.prompts),
+            "requested_output_tokens": options.max_new,
+            "requested_output_tokens_source": (
+                "server_default" if ask.max_tokens is None else "client"
+            ),
+            "tool_count": len(conversation.tools) if conversation else 0,
+            "tool_choice": ask.tool_choice,
+            "has_tool_history": any(m.role == "tool" or m.tool_calls for m in messages),
+            "enable_thinking": bool(template and template.enable_thinking),
+            "preserve_thinking": bool(template and template.preserve_thinking),
+            "sampling": {name: getattr(sampling, name) for name in _SAMPLING},
+        }
+
+
+def _outcome(status: int) -> str:
+    if status == CLIENT_LEFT:
+        return "cancelled"
+    return "rejected" if status in (429, 503) else "error"
+
+
+def _error(error: BaseException | None, status: int) -> dict[str, Any]:
+    return {"message": "the client left" if error is None else str(error), "status": status}
+
+
+def _result(result: GenerationResult) -> dict[str, Any]:
+    usage = result.usage
+    return {
+        "finish_reason": str(result.finish_reason),
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "computed_prefill_tokens": usage.prompt_tokens - usage.cached_tokens,
+        "prefix_cache_hit_tokens": usage.cached_tokens,
+        "prefix_reuse_path": _path(result),
+        "prefix_miss": None if result.prefix_miss is None else asdict(result.prefix_miss),
+        "tool_call_count": len(result.tool_calls),
+    }
+
+
+def _path(result: GenerationResult) -> str:
+    return "restore_turn_checkpoint" if result.usage.cached_tokens else "full_reset"
+
+
+def _timings(exchange: Exchange, result: GenerationResult, total: float) -> dict[str, Any]:
+    first = exchange.first_at
+    return {
+        "prepare": exchange.prepared - exchange.arrived,
+        "ttft": None if first is None else first - exchange.arrived,
+        "prefill": result.prefill_seconds,
+        "decode": result.decode_seconds,
+        "total": total,
+    }

@@ -1,0 +1,175 @@
+"""A Chat Completions body to an Ask."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from ninfer.engine import GenerationOptions, parse_conversation
+from ninfer.request import Conversation, LogitBias
+from ninfer.server import thinking
+from ninfer.server.ask import Ask
+from ninfer.server.errors import Refusal
+from ninfer.server.openai.fields import check_shared, form_of, options_of
+from ninfer.server.openai.schema import CHAT_REFUSED, ChatBody
+from ninfer.server.service import Service
+from ninfer.server.thinking import Thinking, one_of
+from ninfer.server.tools import (
+    Mode,
+    ToolChoice,
+    check_choice,
+    check_tools,
+    constraint_of,
+    without_hosted,
+)
+
+HOSTED: Final = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
+_SWITCHES: Final = {"enabled": True, "adaptive": True, "auto": None, "disabled": False}
+_OPENER: Final = "<tool_call>"
+_NEVER: Final = -100.0
+
+
+def ask_of(body: ChatBody, service: Service) -> Ask:
+    """Translate. Raises Refusal or PromptError naming the member that is wrong."""
+    model = service.check_model(body.model)
+    check_shared(body, service, CHAT_REFUSED)
+    _check_forms(body)
+    asked = body.max_completion_tokens or body.max_tokens
+    options = options_of(body, service, asked, service.defaults)
+    options, template = thinking.apply(
+        _wishes(body), options, service.text, preserve=service.options.preserve_thinking
+    )
+    tools = without_hosted(body.tools or [], HOSTED)
+    conversation = parse_conversation(body.messages, tools, template)
+    check_tools(conversation.tools)
+    choice = choice_of(body.tool_choice, parallel=body.parallel_tool_calls)
+    check_choice(choice, conversation.tools)
+    form = constraint_of(conversation.tools, choice, form_of(body, body.response_format))
+    options = replace(options, program=replace(options.program, constraint=form))
+    options, off = without_calls(options, conversation, choice, service)
+    return Ask(
+        protocol="chat",
+        model=model,
+        stream=body.stream,
+        options=replace(options, logprobs=_logprobs(body)),
+        conversation=conversation,
+        count=body.n,
+        calls_off=off,
+        stop_text_shown=body.include_stop_str_in_output,
+        stop_token_shown=not body.skip_special_tokens,
+        max_tokens=asked,
+        tool_choice=str(choice),
+    )
+
+
+def without_calls(
+    options: GenerationOptions, conversation: Conversation, choice: ToolChoice, service: Service
+) -> tuple[GenerationOptions, bool]:
+    """What keeps a model from calling the tools that it sees, for the choice "none"."""
+    if choice.mode != "none" or not conversation.tools:
+        return options, False
+    opener = service.text.added_id(_OPENER)
+    if opener is not None and all(bias.token_id != opener for bias in options.logit_bias):
+        bias = (*options.logit_bias, LogitBias(opener, _NEVER))
+        options = replace(options, logit_bias=bias)
+    return options, True
+
+
+def _check_forms(body: ChatBody) -> None:
+    if body.modalities not in (None, ["text"], []):
+        raise Refusal(
+            "modalities: only text is written here", code="unsupported_value", param="modalities"
+        )
+    if body.continue_final_message or not body.add_generation_prompt:
+        raise Refusal(
+            "continue_final_message is not supported; use /v1/completions to continue a text",
+            code="unsupported_value",
+            param="continue_final_message",
+        )
+    if body.top_logprobs is not None and not body.logprobs:
+        raise Refusal(
+            "top_logprobs needs logprobs: true", code="unsupported_value", param="top_logprobs"
+        )
+
+
+def _logprobs(body: ChatBody) -> int | None:
+    return (body.top_logprobs or 0) if body.logprobs else None
+
+
+def _wishes(body: ChatBody) -> Thinking:
+    """All that the body says on thinking."""
+    template, reasoning, switch = body.chat_template_kwargs, body.reasoning, body.thinking
+    if switch is not None and switch.type not in _SWITCHES:
+        raise Refusal(
+            f"thinking.type is {switch.type[:80]!r}; use enabled or disabled",
+            code="unsupported_value",
+            param="thinking.type",
+        )
+    kwargs: Mapping[str, Any] = template.model_dump() if template else {}
+    return Thinking(
+        enabled=cast(
+            bool | None,
+            one_of(
+                enable_thinking=body.enable_thinking,
+                thinking=_SWITCHES[switch.type] if switch else None,
+                reasoning=reasoning.enabled if reasoning else None,
+                chat_template_kwargs=kwargs.get("enable_thinking"),
+            ),
+        ),
+        effort=cast(
+            str | None,
+            one_of(
+                reasoning_effort=body.reasoning_effort,
+                reasoning=reasoning.effort if reasoning else None,
+                chat_template_kwargs=kwargs.get("reasoning_effort"),
+            ),
+        ),
+        preserve=cast(
+            bool | None,
+            one_of(
+                preserve_thinking=body.preserve_thinking,
+                chat_template_kwargs=kwargs.get("preserve_thinking"),
+            ),
+        ),
+        budget=cast(
+            int | None,
+            one_of(
+                thinking_budget=body.thinking_budget,
+                thinking_token_budget=body.thinking_token_budget,
+                reasoning=reasoning.max_tokens if reasoning else None,
+                thinking=switch.budget_tokens if switch else None,
+                chat_template_kwargs=kwargs.get("thinking_budget"),
+            ),
+        ),
+        add_vision_id=bool(kwargs.get("add_vision_id")),
+    )
+
+
+def choice_of(given: object, *, parallel: bool) -> ToolChoice:
+    """What `tool_choice` says. Raises Refusal for anything that is none."""
+    if given is None:
+        return ToolChoice(parallel=parallel)
+    if isinstance(given, str) and given in ("auto", "none", "required"):
+        return ToolChoice(cast("Mode", given), parallel=parallel)
+    if isinstance(given, dict):
+        if given.get("type") == "allowed_tools":
+            allowed = given.get("allowed_tools", given)
+            names = [_name(tool) for tool in allowed.get("tools") or []]
+            mode: Mode = "required" if allowed.get("mode") == "required" else "auto"
+            return ToolChoice(mode, tuple(names), parallel)
+        if given.get("type", "function") == "function":
+            return ToolChoice("required", (_name(given),), parallel=False)
+    raise Refusal(
+        f"tool_choice is {str(given)[:80]!r}; use auto, none, required or name a function",
+        code="unsupported_value",
+        param="tool_choice",
+    )
+
+
+def _name(tool: object) -> str:
+    nested = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = nested.get("name") if isinstance(nested, dict) else None
+    if not isinstance(name, str):
+        raise Refusal(
+            "tool_choice names no function", code="unsupported_value", param="tool_choice"
+        )
+    return name

@@ -1,0 +1,80 @@
+"""The bodies of Chat Completions requests; each member is honoured, harmless or refused."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ninfer.server.openai.fields import SamplingFields
+
+MOST_TOP_LOGPROBS: Final = 20
+# Member -> what to do instead.
+CHAT_REFUSED: Final = {
+    "audio": "this model writes text",
+    "chat_template": "start the server with --chat-template",
+    "documents": "put them into a message",
+    "function_call": "use tool_choice",
+    "functions": "use tools",
+    "mm_processor_kwargs": "leave it out",
+    "prediction": "leave it out",
+    "web_search_options": "leave it out, or offer a function tool that searches",
+}
+
+
+class ReasoningFields(BaseModel):
+    """How long to think, in OpenRouter's words."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    effort: str | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    enabled: bool | None = None
+    exclude: bool | None = None
+
+
+class ThinkingSwitch(BaseModel):
+    """Whether to think, as some other services have it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: str
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+class TemplateFields(BaseModel):
+    """What a request may ask of the chat template; people write these by hand."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enable_thinking: bool | None = None
+    preserve_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    thinking_budget: Annotated[int, Field(ge=0)] | None = None
+    add_vision_id: bool | None = None
+
+
+class ChatBody(SamplingFields):
+    """POST /v1/chat/completions. Messages and tools have the forms of the OpenAI API."""
+
+    messages: list[Any]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    response_format: Any = None
+    reasoning_effort: str | None = None
+    reasoning: ReasoningFields | None = None
+    thinking: ThinkingSwitch | None = None
+    enable_thinking: bool | None = None
+    preserve_thinking: bool | None = None
+    thinking_budget: Annotated[int, Field(ge=0)] | None = None
+    thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
+    chat_template_kwargs: TemplateFields | None = None
+    include_reasoning: bool = True
+    separate_reasoning: bool = True
+    stream_reasoning: bool = True
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    modalities: list[str] | None = None

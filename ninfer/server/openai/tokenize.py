@@ -1,0 +1,99 @@
+"""POST /tokenize and /detokenize, in the forms of vLLM and llama.cpp."""
+
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ninfer.engine import parse_conversation
+from ninfer.server import thinking
+from ninfer.server.ask import RawPrompt
+from ninfer.server.body import checked, read_object
+from ninfer.server.errors import Refusal
+from ninfer.server.openai.schema import TemplateFields
+from ninfer.server.pages import described
+from ninfer.server.reply import json_response
+from ninfer.server.service import Service
+from ninfer.server.thinking import Thinking
+
+router = APIRouter(tags=["tokens"])
+_MOST_ID: Final = 2**31
+
+
+class TokenizeBody(BaseModel):
+    """A text, or a conversation as it would be rendered."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str | None = None
+    prompt: str | None = None
+    content: str | None = None
+    messages: list[Any] | None = None
+    tools: list[Any] | None = None
+    add_generation_prompt: bool = True
+    add_special_tokens: bool = False
+    return_token_strs: bool = False
+    chat_template_kwargs: TemplateFields | None = None
+
+
+class DetokenizeBody(BaseModel):
+    """Token ids."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str | None = None
+    tokens: list[Annotated[int, Field(ge=0, lt=_MOST_ID)]]
+
+
+@router.post("/tokenize", openapi_extra=described(TokenizeBody))
+async def tokenize(request: Request) -> Response:
+    """Token ids of a text or a conversation."""
+    service: Service = request.app.state.service
+    body = checked(TokenizeBody, await read_object(request, service.options.max_request_mib << 20))
+    service.check_model(body.model)
+    ids = await _ids(body, service)
+    reply: dict[str, Any] = {
+        "count": len(ids),
+        "max_model_len": service.facts.max_context,
+        "tokens": ids,
+    }
+    if body.return_token_strs:
+        reply["token_strs"] = [service.text.decode([token_id]) for token_id in ids]
+    return json_response(reply)
+
+
+async def _ids(body: TokenizeBody, service: Service) -> list[int]:
+    text = body.content if body.prompt is None else body.prompt
+    if (text is None) == (body.messages is None):
+        raise Refusal(
+            "give either prompt or messages", code="missing_required_parameter", param="prompt"
+        )
+    if text is not None:
+        return list((await service.raw_prompt(RawPrompt(text))).token_ids)
+    kwargs = body.chat_template_kwargs or TemplateFields()
+    wishes = Thinking(
+        kwargs.enable_thinking,
+        kwargs.reasoning_effort,
+        kwargs.preserve_thinking,
+        add_vision_id=bool(kwargs.add_vision_id),
+    )
+    _, template = thinking.apply(
+        wishes, service.defaults, service.text, preserve=service.options.preserve_thinking
+    )
+    template = replace(template, add_generation_prompt=body.add_generation_prompt)
+    conversation = parse_conversation(body.messages, body.tools, template)
+    return list((await service.prepare(conversation)).token_ids)
+
+
+@router.post("/detokenize", openapi_extra=described(DetokenizeBody))
+async def detokenize(request: Request) -> Response:
+    """The text of token ids."""
+    service: Service = request.app.state.service
+    value = await read_object(request, service.options.max_request_mib << 20)
+    body = checked(DetokenizeBody, value)
+    service.check_model(body.model)
+    prompt = await service.raw_prompt(RawPrompt(token_ids=tuple(body.tokens)))
+    return json_response({"prompt": prompt.text, "content": prompt.text})

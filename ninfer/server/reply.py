@@ -1,0 +1,79 @@
+"""From an exchange to bytes: a stream of a protocol's events, or one object at the end."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol
+
+from starlette.responses import Response
+
+from ninfer.errors import NInferError
+from ninfer.log import get_logger
+from ninfer.server.answer import Answer, put_together
+from ninfer.server.errors import Fault, dump, fault_of
+from ninfer.server.exchange import Exchange, Numbered
+from ninfer.server.sse import EventStream
+
+log = get_logger(__name__)
+
+
+class StreamWriter(Protocol):
+    """A protocol's events as bytes. Each method gives whole events, or nothing."""
+
+    def begin(self) -> bytes:
+        """What is sent as soon as the engine has begun, before any token."""
+
+    def events(self, news: list[Numbered]) -> bytes:
+        """What these events make certain."""
+
+    def idle(self) -> bytes:
+        """A sign of life."""
+
+    def end(self) -> bytes:
+        """The end of a stream whose answers are whole."""
+
+    def failed(self, fault: Fault) -> bytes:
+        """The end of a stream that an error broke off."""
+
+
+def stream(exchange: Exchange, writer: StreamWriter, keep_alive: float) -> EventStream:
+    """Send events as they come, and a sign of life after `keep_alive` silent seconds."""
+    return EventStream(_pieces(exchange, writer, keep_alive))
+
+
+async def _pieces(
+    exchange: Exchange, writer: StreamWriter, keep_alive: float
+) -> AsyncGenerator[bytes, None]:
+    try:
+        yield writer.begin()
+        while not exchange.ended:
+            news = await exchange.news(keep_alive)
+            yield writer.events(news) if news else writer.idle()
+        yield writer.end()
+    except NInferError as error:
+        yield writer.failed(fault_of(error))
+    except Exception as error:
+        log.exception("a stream was broken off")
+        exchange.fail(error)
+        yield writer.failed(fault_of(error))
+    finally:
+        exchange.close()
+
+
+async def collect(exchange: Exchange) -> list[Answer]:
+    """All answers, whole. Raises what broke them off."""
+    answers = [Answer() for _ in range(exchange.ask.answers)]
+    try:
+        while not exchange.ended:
+            put_together(await exchange.news(), answers)
+    finally:
+        exchange.close()
+    return answers
+
+
+async def whole(exchange: Exchange, body: Callable[[list[Answer]], Any]) -> Response:
+    """One JSON object when all answers are whole."""
+    return json_response(body(await collect(exchange)))
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(dump(value), status, media_type="application/json")
