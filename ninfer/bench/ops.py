@@ -7,7 +7,8 @@ from typing import Final
 
 import torch
 
-from ninfer.bench import linear_case, linear_chain, ops_moe
+from ninfer.bench import attention_case, linear_case, linear_chain, ops_moe
+from ninfer.bench.attention_case import Attention
 from ninfer.bench.delta_rows import delta_rows
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
@@ -41,10 +42,19 @@ PORTABLE_CASES: Final = (
     ("W8", 2048, 512, (1, 8)),
 )
 CHAIN_TOKENS: Final = (1, 8)
+# KV format, query and KV heads, positions, token counts; heads of 256, as both models have.
+ATTENTION_CASES: Final = (
+    ("int8", (24, 4), 262144, (1, 4)),
+    ("int8", (16, 2), 262144, (1, 4)),
+    ("fp8", (24, 4), 262144, (1, 4)),
+    ("int8", (24, 4), 8192, (1, 4, 16)),
+)
+# The same with torch's attention beside it: one row, a verify window, a whole prompt.
+BESIDE_TORCH: Final = (("bf16", (24, 4), 1024, (1, 4, 1024)),)
 
 
 def run() -> Findings:
-    """Roofs, products, a layer's chain, DeltaNet, experts, row ops and draws, on this card.
+    """Roofs, products, attention, a layer's chain, DeltaNet, experts, rows and draws, on this card.
 
     A part whose check fails has no row; it is named among the failures. Raises UnsupportedError
     without a card.
@@ -62,6 +72,12 @@ def run() -> Findings:
             rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
+    for attended, beside_torch in ((ATTENTION_CASES, False), (BESIDE_TORCH, True)):
+        for form, heads, length, tokens in attended:
+            try:
+                rows += attention_rows(form, heads, length, tokens, read, device, beside_torch)
+            except (FormatError, UnsupportedError) as error:
+                failures.append(str(error))
     for part in (chain_rows, delta_rows, sampling_rows):
         try:
             rows += part(device, read)
@@ -115,6 +131,45 @@ def _rows(
     return [
         rate_row(name, {**shape, **share}, "TB/s", size, timing, ("memory read", read)),
         time_row(name, shape, timing, ("T=1", first.median), unit="us"),
+    ]
+
+
+def attention_rows(
+    form: str,
+    heads: tuple[int, int],
+    length: int,
+    tokens: tuple[int, ...],
+    read: float,
+    device: torch.device,
+    beside_torch: bool,
+) -> list[Row]:
+    """Check attention, then its rate beside the read roof and its time beside T = 1 or torch's.
+
+    Raises FormatError when the check fails.
+    """
+    case = attention_case.attention(form, heads, 256, length, max(tokens), device)
+    attention_case.check(case, tokens)
+    timings = {count: replayed(case.calls(count)) for count in tokens}
+    rows = []
+    for count, timing in timings.items():
+        reference = ("T=1", timings[tokens[0]].median)
+        if beside_torch:
+            reference = ("torch SDPA", replayed(case.torch_calls(count)).median)
+        rows += _attention_rows(case, count, timing, reference, read)
+    return rows
+
+
+def _attention_rows(
+    case: Attention, count: int, timing: Timing, reference: tuple[str, float], read: float
+) -> list[Row]:
+    name = f"attention {case.form} portable"
+    heads = f"{case.heads[0]}/{case.heads[1]}x{case.dim}"
+    shape: dict[str, int | str] = {"heads": heads, "positions": case.length, "T": count}
+    size = {"MB": round(case.bytes / 1e6), "GFLOP": round(case.operations(count) / 1e9)}
+    rate = case.bytes / TERABYTE
+    return [
+        rate_row(name, {**shape, **size}, "TB/s", rate, timing, ("memory read", read)),
+        time_row(name, shape, timing, reference, unit="us"),
     ]
 
 

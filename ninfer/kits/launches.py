@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.errors import UsageError
+from ninfer.kits.attention_launches import attention_calls
 from ninfer.kits.mixer_calls import mixer_calls
 from ninfer.kits.round_calls import round_calls
 from ninfer.kits.row_calls import row_calls
@@ -33,8 +34,8 @@ def models() -> tuple[str, ...]:
 def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     """Calls of ops that between them launch every kernel of a model, by the chosen backend.
 
-    Each op and weight shape comes once with each of the token counts, in bf16. Raises UsageError
-    for a name outside `models()`.
+    Each op and weight shape, and attention by each cache format, comes once with each of the token
+    counts, in bf16. Raises UsageError for a name outside `models()`.
     """
     found = {"/".join(identity): config for identity, config in REGISTERED.items()}
     if name not in found:
@@ -54,7 +55,8 @@ def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     products_of_layers = (call for group in calls.values() for call in group)
     between = (call for count in tokens for call in row_calls(config.text, count))
     mixers = mixer_calls(config, recipe, tokens)
-    return [*products_of_layers, *mixers, *between, *round_calls(config)]
+    attended = attention_calls(config, tokens)
+    return [*products_of_layers, *mixers, *attended, *between, *round_calls(config)]
 
 
 def _named(weight: Weight) -> str:

@@ -19,6 +19,7 @@ from triton.runtime import driver
 
 from ninfer.errors import UnsupportedError
 from ninfer.ops.launch import INTERPRETED, Grid, redirected
+from ninfer.ops.linear.fast_plan import shared_limit
 
 ARCHITECTURES: Final = (80, 86, 89, 90, 100, 120)
 
@@ -55,8 +56,8 @@ class _Target:
 def compiling(architecture: int, found: list[Compiled]) -> Iterator[None]:
     """Compile every launch inside the `with` for an architecture, adding one record for each.
 
-    A kernel that does not compile is recorded with the compiler's message and does not stop the
-    rest. Raises UnsupportedError in a process that interprets kernels.
+    A kernel that does not compile, or does not fit on the card, is recorded with the reason and
+    stops no other. Raises UnsupportedError in a process that interprets kernels.
     """
     if INTERPRETED:
         raise UnsupportedError(
@@ -78,8 +79,9 @@ def compiling(architecture: int, found: list[Compiled]) -> Iterator[None]:
         if built.hash not in seen:
             seen.add(built.hash)
             seconds = perf_counter() - start
-            shared = built.metadata.shared
-            found.append(Compiled(kernel.__name__, architecture, seconds, shared_bytes=shared))
+            shared, limit = built.metadata.shared, shared_limit(architecture)
+            over = f"takes {shared} bytes of shared memory of {limit}" if shared > limit else None
+            found.append(Compiled(kernel.__name__, architecture, seconds, over, shared))
 
     # Not `driver.active`, which looks for a card and raises where there is none.
     before = driver._active

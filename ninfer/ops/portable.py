@@ -1,6 +1,8 @@
 """The portable tier put together: its forms of the ops, and the form weights stay resident in."""
 
 from ninfer.formats import GroupedMatrix
+from ninfer.ops.attention.portable import paged_attention
+from ninfer.ops.block_attention.portable import block_attention
 from ninfer.ops.conv.portable import causal_conv_silu
 from ninfer.ops.delta_net.portable import delta_net
 from ninfer.ops.dispatch import register, register_residence
@@ -9,6 +11,7 @@ from ninfer.ops.dynamic_conv.portable import dynamic_conv
 from ninfer.ops.elementwise.portable import add, sigmoid_mul, silu_mul
 from ninfer.ops.embedding.portable import embed
 from ninfer.ops.gdn.portable import gated_delta_rule, gdn_gating
+from ninfer.ops.kv_cache.portable import read_kv, write_kv
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
 from ninfer.ops.linear.portable import linear, linear_add, linear_swiglu
 from ninfer.ops.moe.portable import route_experts, route_topk, sparse_moe
@@ -34,6 +37,7 @@ from ninfer.ops.selector.portable import (
     tempered_softmax,
 )
 from ninfer.ops.tensors import StoredWeight, Weight
+from ninfer.ops.vision.portable import slice_attention
 
 
 def resident(weight: StoredWeight, paired: bool) -> Weight:
@@ -44,6 +48,7 @@ def resident(weight: StoredWeight, paired: bool) -> Weight:
 
 
 register("portable", linear, linear_add, linear_swiglu, embed, dynamic_conv)
+register("portable", paged_attention, block_attention, slice_attention, write_kv, read_kv)
 register("portable", causal_conv_silu, gdn_gating, gated_delta_rule, delta_net)
 register("portable", penalise, add_bias, mask, finite_rows, argmax, draw, sample, next_tokens)
 register("portable", uniforms, logprobs, top_logprobs)

@@ -23,6 +23,9 @@ _SAMPLING: Final = frozenset(
     {"penalise", "add_bias", "mask", "finite_rows", "argmax", "draw", "sample", "next_tokens"}
     | {"uniforms", "logprobs", "top_logprobs"}
 )
+_ATTENTION: Final = frozenset(
+    {"paged_attention", "block_attention", "slice_attention", "write_kv", "read_kv"}
+)
 _DRAFTS: Final = frozenset(
     {"indexed_argmax", "indexed_top", "edge_scores", "tempered_softmax"}
     | {"accept_drafts", "block_rows", "dynamic_conv"}
@@ -38,7 +41,7 @@ _ROWS: Final = frozenset(
 # Plain Triton, of which the interpreter runs every line but the assembly that unpacks codes.
 PORTABLE: Final = Tier(
     "portable",
-    _LINEAR | _RECURRENT | _ROUTING | _ROWS | _SAMPLING | _DRAFTS,
+    _LINEAR | _ATTENTION | _RECURRENT | _ROUTING | _ROWS | _SAMPLING | _DRAFTS,
     frozenset({*ARCHITECTURES, 87, 103, 121}),
 )
 # Best first: an op runs by the first tier that has it on the card.

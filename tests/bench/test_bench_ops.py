@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ninfer.bench import linear_case, linear_chain, ops, ops_moe, ops_splits, sampling_case
+from ninfer.bench import (
+    attention_case,
+    linear_case,
+    linear_chain,
+    ops,
+    ops_moe,
+    ops_splits,
+    sampling_case,
+)
 from ninfer.bench.linear_case import Product, random_matrix, reference
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
@@ -128,6 +136,7 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
     monkeypatch.setattr(ops, "chain_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "delta_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "sampling_rows", lambda device, read: [])
+    monkeypatch.setattr(ops, "attention_rows", lambda *_: [])
     monkeypatch.setattr(linear_case, "product", made)
     monkeypatch.setattr(fast, "launch", right)
     monkeypatch.setattr(ops_moe, "all_rows", lambda *_: ([], ["mixture: wrong; not timed"]))
@@ -158,6 +167,46 @@ def test_a_wrong_draw_is_never_timed(monkeypatch):
     monkeypatch.setattr(sampling_case, "replayed", lambda *_: pytest.fail("timed"))
     with pytest.raises(FormatError, match=r"argmax of 2 rows: 1 ids differ.*not timed"):
         sampling_case.sampling_rows(CPU, 4.0)
+
+
+@pytest.mark.parametrize("form", ["int8", "bf16"])
+def test_rows_of_checked_attention(monkeypatch, form):
+    played = attention_case.reference.paged_attention
+    monkeypatch.setattr(attention_case.portable, "paged_attention", played)
+    monkeypatch.setattr(attention_case, "copies_for", lambda size: 2)
+    monkeypatch.setattr(
+        ops, "replayed", lambda calls, per=None: [call() for call in calls] and TIMING
+    )
+    rows = ops.attention_rows(form, (4, 2), 100, (1, 3), 4.0, CPU, form == "bf16")
+    assert [(row.unit, row.shape["T"]) for row in rows] == [
+        ("TB/s", 1), ("us", 1), ("TB/s", 3), ("us", 3)
+    ]  # fmt: skip
+    size = 100 * 2 * 2 * (256 * 2 if form == "bf16" else 256 + 8)
+    assert rows[0].value == pytest.approx(size / 2e-5 / 1e12)
+    assert rows[1].reference_name == ("torch SDPA" if form == "bf16" else "T=1")
+
+
+@pytest.mark.parametrize("spoil", [lambda x: x * 1.02, lambda x: x * float("nan")])
+def test_wrong_attention_is_not_timed(monkeypatch, spoil):
+    played = attention_case.reference.paged_attention
+    monkeypatch.setattr(
+        attention_case.portable, "paged_attention", lambda *a, scale: spoil(played(*a, scale=scale))
+    )
+    monkeypatch.setattr(ops, "replayed", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr(attention_case, "copies_for", lambda size: 1)
+    with pytest.raises(FormatError, match="attention int8 of 100 positions for 1 tokens"):
+        ops.attention_rows("int8", (4, 2), 100, (1, 3), 4.0, CPU, False)
+
+
+def test_torch_sees_the_same_numbers(monkeypatch):
+    monkeypatch.setattr(attention_case, "copies_for", lambda size: 1)
+    for length, count in ((100, 1), (100, 3), (70, 70)):
+        case = attention_case.attention("bf16", (4, 2), 64, length, count, CPU)
+        want = attention_case.reference.paged_attention(
+            case.q, case.caches[0], case.rows(count), scale=0.125
+        )
+        got = case.torch_calls(count)[0]().squeeze(0).transpose(0, 1)
+        assert (got - want).norm() < 0.01 * want.norm()
 
 
 def test_without_a_card_it_says_so(monkeypatch):
