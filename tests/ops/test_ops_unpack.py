@@ -43,6 +43,7 @@ def and_or(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: np.ndarray) -> np
 INSTRUCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "mov.b32": lambda a: a,
     "shr.u32": lambda a, count: a >> count,
+    "shl.b32": lambda a, count: a << count,
     "shf.r.wrap.b32": shift_wrapped,
     "lop3.b32": and_or,
     "fma.rn.bf16x2": fma_pairs,

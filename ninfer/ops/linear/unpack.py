@@ -17,10 +17,10 @@ import triton.language as tl
 # Bits by which the stored words are rotated left, so that codes meet the bf16 mantissa.
 _TURN = {4: 3, 5: 2, 6: 1}
 # bf16 pairs: the nibble's place, the number it is added to, and minus what is too much.
-_MASK = {4: 0x00780078, 5: 0x003C003C, 6: 0x001E001E}
+_MASK = {4: 0x00780078, 5: 0x007C007C, 6: 0x001E001E}
 _FLOOR = {4: 0x41804180, 5: 0x42004200, 6: 0x42804280}
 _EXCESS = {4: 0xC1C0C1C0, 5: 0xC240C240, 6: 0xC2C0C2C0}
-_HIGH_MASK = {5: 0x00400040, 6: 0x00600060}
+_HIGH_MASK = 0x00600060
 _ONES = 0x3F803F80
 _MINUS_ONES = 0xBF80BF80
 
@@ -30,12 +30,17 @@ def _assembly(bits: int) -> str:
     lines = ["{", ".reg .b32 t, u, one, less;"]
     lines += [f"mov.b32 one, {_ONES:#010x};", f"mov.b32 less, {_EXCESS[bits]:#010x};"]
     for i in range(4):
-        lines.append(f"shf.r.wrap.b32 t, $4, $4, {4 * i};")
-        lines.append(f"lop3.b32 t, t, {_MASK[bits]:#010x}, {_FLOOR[bits]:#010x}, 0xEA;")
-        if bits > 4:
+        if bits == 5 and i == 3:
+            # Four bits from the lane's last word, which is turned to them already, and one.
+            lines.append(f"lop3.b32 t, $5, {_MASK[4]:#010x}, {_FLOOR[5]:#010x}, 0xEA;")
+            lines += ["shl.b32 u, $4, 1;", "lop3.b32 t, u, 0x00040004, t, 0xEA;"]
+        else:
+            lines.append(f"shf.r.wrap.b32 t, $4, $4, {(5 if bits == 5 else 4) * i};")
+            lines.append(f"lop3.b32 t, t, {_MASK[bits]:#010x}, {_FLOOR[bits]:#010x}, 0xEA;")
+        if bits == 6:
             # The high bits of the word are turned to the front already.
-            lines.append(f"shf.r.wrap.b32 u, $5, $5, {(bits - 4) * i};")
-            lines.append(f"lop3.b32 t, u, {_HIGH_MASK[bits]:#010x}, t, 0xEA;")
+            lines.append(f"shf.r.wrap.b32 u, $5, $5, {2 * i};")
+            lines.append(f"lop3.b32 t, u, {_HIGH_MASK:#010x}, t, 0xEA;")
         lines.append(f"fma.rn.bf16x2 ${i}, t, one, less;")
     return "\n".join([*lines, "}"])
 
@@ -98,10 +103,14 @@ def nibble_plane(block, row, y, m0: tl.constexpr, i, BITS: tl.constexpr):
     p = y & 1
     word = tl.load(block + row * 16 + (y - p + m0))
     turn: tl.constexpr = 7 - BITS
-    code = (_turned(word, turn) >> (4 * i + 16 * p)) & 15
+    turned = _turned(word, turn)
     if BITS == 5:
-        high = _turned(tl.load(block + 128 + row * 4 + y // 4), 6)
-        code += ((high >> (4 * (y & 2) + 4 * m0 + i + 16 * p)) & 1) << 4
+        last = _turned(tl.load(block + 128 + row * 4 + y // 4), 3)
+        fourth = ((last >> (4 * (y & 2) + 4 * m0 + 16 * p)) & 15) << 1
+        fourth += (turned >> (31 - 16 * p)) & 1
+        code = tl.where(i < 3, (turned >> (5 * i + 16 * p)) & 31, fourth)
+    else:
+        code = (turned >> (4 * i + 16 * p)) & 15
     if BITS == 6:
         high = _turned(tl.load(block + 128 + row * 8 + y // 2), 5)
         code += ((high >> (8 * m0 + 2 * i + 16 * p)) & 3) << 4
