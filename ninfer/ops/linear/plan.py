@@ -8,7 +8,7 @@ from ninfer.ops.tuning import Shape, Tile
 
 # Up to this many tokens a call is one token tile, and a row's bits do not depend on their number.
 FEW: Final = 64
-_TOKEN_TILES: Final = (16, 32, FEW)
+_TOKEN_TILES: Final = (8, 16, 32, FEW)
 BLOCK: Final = 64
 
 
