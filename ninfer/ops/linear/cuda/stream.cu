@@ -22,6 +22,10 @@ constexpr int SLICE_GROUPS = WARPS * GROUPS;
 constexpr int SLICE_BYTES = SLICE_GROUPS * (Block::CODE_BYTES + Block::SCALE_BYTES);
 constexpr int STAGE_BYTES = (SLICE_BYTES + 127) / 128 * 128;
 constexpr int TILE_SUM = TOKEN_TILES * 512;
+// What the launch gives to a thread, and what multiplying warps leave of it to reducers.
+constexpr int LAUNCH_REGISTERS = 65536 / ((WARPS + REDUCERS) * 32) / 8 * 8;
+constexpr int REDUCER_REGISTERS =
+    (LAUNCH_REGISTERS * (WARPS + REDUCERS) - MULTIPLIER_REGISTERS * WARPS) / REDUCERS / 8 * 8;
 
 struct Arguments {
   const u8* weights;  // [tiles, SLICES, SLICE_BYTES]
@@ -295,7 +299,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + REDUCERS) * 32, 1)
     if constexpr (MULTIPLIER_REGISTERS) more_registers<MULTIPLIER_REGISTERS>();
     multiply(g, at, work, warp, lane);
   } else {
-    if constexpr (MULTIPLIER_REGISTERS) fewer_registers<40>();
+    if constexpr (MULTIPLIER_REGISTERS) fewer_registers<REDUCER_REGISTERS>();
     reduce(g, at, work, warp - WARPS, lane);
   }
 #if HOPPER
