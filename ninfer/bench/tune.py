@@ -37,7 +37,18 @@ FEW: Final = (8, 64)
 MANY: Final = (2048,)
 # What the time of each count weighs in the choice: decoding is mostly the smallest tile.
 _WEIGHTS: Final = {8: 3.0, 64: 1.0, 2048: 1.0}
-_ROWS_AND_WARPS: Final = ((32, 1), (64, 2), (128, 2), (128, 4))
+# Rows, warps, stages and unroll. All of twelve shapes measured before chose 128 rows by four warps,
+# ten of them three stages: around that the choice is fine, elsewhere coarse.
+_FEW_SIZES: Final = (
+    (128, 4, 3, 1),
+    (128, 4, 4, 1),
+    (128, 4, 5, 1),
+    (128, 4, 3, 2),
+    (256, 8, 3, 1),
+    (64, 2, 3, 1),
+    (64, 2, 5, 1),
+    (32, 1, 4, 1),
+)
 _MANY_ROWS_AND_WARPS: Final = ((128, 4), (128, 8), (256, 8))
 # A head is asked for the last row of each sequence only.
 _HEAD_ROWS: Final = 100_000
@@ -86,8 +97,8 @@ def candidates(architecture: int, shape: Shape) -> list[Tile]:
         tried = [Tile(r, 1, w, stages, 1, tokens) for (r, w), tokens, stages in many]
     else:
         splits = [s for s in _SPLITS if s == 1 or shape.columns // s >= _LEAST_SPLIT]
-        few = product(_ROWS_AND_WARPS, splits, (3, 4), (1, 2))
-        tried = [Tile(r, s, w, stages, unroll) for (r, w), s, stages, unroll in few]
+        few = product(_FEW_SIZES, splits)
+        tried = [Tile(r, s, w, stages, unroll) for (r, w, stages, unroll), s in few]
         tried = [tile for tile in tried if _fills(architecture, shape, tile)]
     return [first, *(tile for tile in tried if tile != first)]
 
