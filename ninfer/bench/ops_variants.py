@@ -1,7 +1,7 @@
 """Sizes of the CUDA products beside the tables', timed to see which a shape should have on a card.
 
-All kernels are compiled first, on all cores. Then each variant is checked and timed in a process
-of its own kind: one that hangs or ends with an error costs its own rows only.
+All kernels are compiled first, on all cores. Then the variants are checked and timed in a second
+process: one that hangs or ends with an error costs its own rows only.
 """
 
 import os
