@@ -33,10 +33,10 @@ from ninfer.ops.tolerance import criterion
 from ninfer.ops.tuning import Shape, Tile, default_tile, forcing
 
 # Token counts that are timed: a tile of the few-token route each, and a prefill chunk.
-FEW: Final = (8, 64)
+FEW: Final = (16, 64)
 MANY: Final = (2048,)
 # What the time of each count weighs in the choice: decoding is mostly the smallest tile.
-_WEIGHTS: Final = {8: 3.0, 64: 1.0, 2048: 1.0}
+_WEIGHTS: Final = {16: 3.0, 64: 1.0, 2048: 1.0}
 # Rows, warps, stages and unroll. All of twelve shapes measured before chose 128 rows by four warps,
 # ten of them three stages: around that the choice is fine, elsewhere coarse.
 _FEW_SIZES: Final = (

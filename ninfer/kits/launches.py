@@ -22,7 +22,7 @@ from ninfer.ops.tensors import Weight
 Call = Callable[[], object]
 
 # One count of each token tile, and one beyond them.
-TOKENS: Final = (8, 16, 32, 64, 65)
+TOKENS: Final = (16, 32, 64, 65)
 _META: Final = torch.device("meta")
 
 

@@ -50,7 +50,7 @@ def trial(tile: Tile, **seconds: float) -> Trial:
 
 def test_the_fastest_right_candidate_wins():
     wrong, slow, fast = (Tile(32, 1, 1, stages, 1) for stages in (2, 3, 4))
-    found = {slow: trial(slow, n8=2.0, n64=1.0), fast: trial(fast, n8=1.5, n64=2.0)}
+    found = {slow: trial(slow, n16=2.0, n64=1.0), fast: trial(fast, n16=1.5, n64=2.0)}
     before = []
 
     def tried(tile: Tile, best: Trial | None) -> Trial | None:
@@ -84,7 +84,7 @@ def test_only_what_is_right_is_timed(broken: bool, monkeypatch: pytest.MonkeyPat
     first, second = Tile(32, 1, 1, 1, 1), Tile(64, 2, 1, 1, 1)
     monkeypatch.setattr(tune, "candidates", lambda architecture, shape: [first, second])
     monkeypatch.setattr(tune, "rotated", lambda weight, card: [weight])
-    monkeypatch.setattr(tune, "FEW", (8,))
+    monkeypatch.setattr(tune, "FEW", (16,))
     product = tune._product
 
     def sometimes_wrong(shape: Shape, x: torch.Tensor, weight: object) -> torch.Tensor:

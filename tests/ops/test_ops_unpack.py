@@ -218,3 +218,19 @@ def test_pairs_of_a_lane_go_to_their_places(is_bytes: bool):
     placed[(1,)](words[0].contiguous(), words[1].contiguous(), out, is_bytes)
     want = 64 * torch.arange(8)[:, None] + n
     assert torch.equal(out.int(), want.int())
+
+
+@triton.jit
+def high_words(words, out, BITS: tl.constexpr):
+    """What the assembly gets beside the words of a block."""
+    row, y = tl.arange(0, 8)[:, None], tl.arange(0, 16)[None, :]
+    tl.store(out + row * 16 + y, codec.turned_high(words + 0 * row, row, BITS))
+
+
+@pytest.mark.parametrize("bits", [5, 6])
+def test_high_words_come_to_their_word_turned(bits: int):
+    words = torch.randint(-(2**31), 2**31 - 1, (32 * bits,), dtype=torch.int32)
+    out = torch.zeros(8 * 16, dtype=torch.int32)
+    high_words[(1,)](words, out, bits)
+    want = nibble_words(words.numpy().view(np.uint32), bits)[1]
+    assert np.array_equal(out.numpy().view(np.uint32), want)

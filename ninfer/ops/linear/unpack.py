@@ -85,16 +85,8 @@ def _turned(word, count: tl.constexpr):
 
 
 @triton.jit
-def _turned_by(word, count):
-    """32-bit words rotated right by 0..31 bits."""
-    return tl.inline_asm_elementwise(
-        "shf.r.wrap.b32 $0, $1, $1, $2;",
-        "=r,r,r",
-        [word, count],
-        dtype=tl.int32,
-        is_pure=True,
-        pack=1,
-    )
+def _turned_word(word, count: tl.constexpr):
+    return _turned(word, count).to(tl.int32, bitcast=True)
 
 
 @triton.jit
@@ -129,6 +121,23 @@ def product_columns(n):
 
 
 @triton.jit
+def turned_high(block, row, BITS: tl.constexpr):
+    """The words of high bits [.., rows, 16] for words (j, m), their first field in front.
+
+    Turned by constants and joined: counts by column would keep the compiler from decoding in the
+    registers of the product.
+    """
+    if BITS == 5:
+        last = tl.load(block + 128 + row * 4 + _line(block, 4))
+        even = tl.join(last, _turned_word(last, 8))
+        odd = tl.join(_turned_word(last, 4), _turned_word(last, 12))
+        return _rows_of(tl.join(even, odd), block, 16)
+    else:
+        high = tl.load(block + 128 + row * 8 + _line(block, 8))
+        return _rows_of(tl.join(high, _turned_word(high, 8)), block, 16)
+
+
+@triton.jit
 def unpack_nibbles(block, row, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERAND: tl.constexpr):
     """4-, 5- or 6-bit codes of rows r and of rows r + 8: two planes [.., rows, 64] of OPERAND.
 
@@ -153,12 +162,7 @@ def unpack_nibbles(block, row, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERAND:
                 pack=1,
             )
         else:
-            if BITS == 5:
-                high = tl.load(block + 128 + row * 4 + y // 4)
-                high = _turned_by(high, 4 * (y & 3))
-            else:
-                high = tl.load(block + 128 + row * 8 + y // 2)
-                high = _turned_by(high, 8 * (y & 1))
+            high = turned_high(block, row, BITS)
             pairs = tl.inline_asm_elementwise(
                 _UNPACK5 if BITS == 5 else _UNPACK6,
                 "=r,=r,=r,=r,r,r",
