@@ -31,7 +31,7 @@ class Card:
         major, minor = torch.cuda.get_device_capability(device)
         return cls(device, 10 * major + minor)
 
-    def time(self, calls: Sequence[Callable[[], object]]) -> Timing:
+    def time(self, calls: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> Timing:
         """Seconds of one call, from replays of a graph of all of them in a row."""
         stream = torch.cuda.Stream(self.device)
         with torch.cuda.stream(stream):
@@ -43,8 +43,8 @@ class Card:
             for call in calls:
                 call()
         graph.replay()
-        seconds = [self._replayed(graph) / len(calls) for _ in range(_REPEATS)]
-        return Timing(statistics.median(seconds), min(seconds), max(seconds), _REPEATS)
+        seconds = [self._replayed(graph) / len(calls) for _ in range(repeats)]
+        return Timing(statistics.median(seconds), min(seconds), max(seconds), repeats)
 
     def copy_rate(self) -> float:
         """Bytes that a copy reads and writes, in GB/s."""

@@ -9,11 +9,12 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from ninfer.bench.linear_variants import Variant
 from ninfer.bench.replay import copies_for
 from ninfer.errors import FormatError
 from ninfer.formats import GroupedMatrix, numeric_format
 from ninfer.ops.linear import fast, portable
-from ninfer.ops.linear.fast_plan import FEW, Split, StreamPlan, fitted
+from ninfer.ops.linear.fast_plan import FEW
 from ninfer.ops.linear.fragment_order import FragmentMatrix, groups_of, to_fragments
 from ninfer.ops.linear.launcher import architecture
 from ninfer.ops.tolerance import BF16
@@ -51,7 +52,7 @@ class Product:
     matrix: GroupedMatrix
     copies: tuple[FragmentMatrix, ...]
     x: Tensor
-    split: Split | None = None
+    variant: Variant | None = None
     tier: str = "CUDA"
 
     @property
@@ -64,12 +65,12 @@ class Product:
         rows, columns = self.matrix.shape
         return 2 * rows * columns * tokens
 
-    def plan(self, tokens: int) -> StreamPlan | None:
-        """Sizes with another split than the table's, or None."""
-        if self.split is None:
+    def plan(self, tokens: int) -> fast.Plan | None:
+        """Other sizes than the table's, or None."""
+        if self.variant is None:
             return None
         number = architecture(self.x.device.index)
-        return fitted(number, self.matrix.entry.bits, self.split, ceil(tokens / 8))
+        return self.variant.plan(number, self.matrix.entry.bits, tokens)
 
     def output(self, tokens: int) -> Tensor:
         """Where results go, full of NaN."""
@@ -99,24 +100,27 @@ def product(
     rows: int,
     columns: int,
     device: torch.device,
-    split: Split | None = None,
+    groups: int | None = None,
     tier: str = "CUDA",
 ) -> Product:
-    """A product of that shape, its weight cut by the table or by `split`.
+    """A product of that shape, its weight cut by the table or into slices of so many `groups`.
 
     The portable tier has whole rows as slices.
     """
     matrix = random_matrix(form, rows, columns, device)
-    groups = split.slice_groups if split else fast.slice_groups(device, columns)
-    first = to_fragments(matrix, groups_of(columns) if tier == PORTABLE else groups)
-    if split is None and tier != PORTABLE:
-        fast.ready(first)
+    if tier == PORTABLE:
+        first = to_fragments(matrix, groups_of(columns))
+    else:
+        by_table = fast.slice_groups(device, matrix.format, columns)
+        first = to_fragments(matrix, groups or by_table)
+        if groups is None:
+            fast.ready(first)
     more = copies_for(first.nbytes) - 1
     copies = (first, *(replace(first, words=first.words.clone()) for _ in range(more)))
     generator = torch.Generator(device).manual_seed(1)
     x = torch.randn(64, columns, device=device, generator=generator).bfloat16()
     torch.cuda.synchronize(device)
-    return Product(form, matrix, copies, x, split, tier)
+    return Product(form, matrix, copies, x, tier=tier)
 
 
 def check(case: Product, tokens: tuple[int, ...]) -> None:

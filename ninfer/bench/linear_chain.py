@@ -90,7 +90,7 @@ def layer(device: torch.device) -> Chain:
     matrices, first = {}, {}
     for name, form, rows, columns, paired in _PARTS:
         matrices[name] = random_matrix(form, rows, columns, device)
-        groups = fast.slice_groups(device, columns)
+        groups = fast.slice_groups(device, matrices[name].format, columns)
         first[name] = to_fragments(matrices[name], groups, paired=paired)
         fast.ready(first[name], (8, FEW))
     weights = [first]

@@ -126,8 +126,6 @@ def _rows(
     shape: dict[str, int | str] = {"N": height, "K": width, "T": count}
     size = case.bytes / TERABYTE
     share = {"MB": round(case.bytes / 1e6), "GFLOP": round(case.operations(count) / 1e9)}
-    if case.split is not None:
-        shape["split"] = f"{case.split.warps}x{case.split.groups}x{case.split.slices}"
     return [
         rate_row(name, {**shape, **share}, "TB/s", size, timing, ("memory read", read)),
         time_row(name, shape, timing, ("T=1", first.median), unit="us"),

@@ -19,7 +19,7 @@ from ninfer.lazy import lazy_exports
 
 # Needs what only a machine with a card has.
 _ops = lazy_exports("ninfer.bench.ops", {"run": "ninfer.bench.ops"})
-_splits = lazy_exports("ninfer.bench.ops_splits", {"run": "ninfer.bench.ops_splits"})
+_variants = lazy_exports("ninfer.bench.ops_variants", {"run": "ninfer.bench.ops_variants"})
 
 
 def _run_ops() -> Findings:
@@ -27,8 +27,8 @@ def _run_ops() -> Findings:
     return found
 
 
-def _run_splits() -> Findings:
-    found: Findings = _splits("run")()
+def _run_variants() -> Findings:
+    found: Findings = _variants("run")()
     return found
 
 
@@ -41,10 +41,10 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Row] | Findings]]] = {
     "engine-round": engine_round.run,
     "formats": formats.run,
     "ops": _run_ops,
-    "ops-splits": _run_splits,
+    "ops-variants": _run_variants,
 }
 # What the others measure is the processor.
-_DEVICES: Final = {"ops": "cuda", "ops-splits": "cuda"}
+_DEVICES: Final = {"ops": "cuda", "ops-variants": "cuda"}
 
 
 def machine_of(name: str) -> Machine:

@@ -1,8 +1,9 @@
 """Search the launch sizes of the Triton products on this card, for the shapes of the models.
 
-Every candidate is compiled first, on all cores; then, shape by shape, each is compared with the
-float64 reference and only then timed. The best by time becomes the shape's entry in the table
-`ops/tables/sm_NN.json`, which `--table` writes.
+Every kernel of the candidates is compiled first, on all cores; then, shape by shape, each candidate
+is compared with the float64 reference and only then timed: shortly, and at length if it may win.
+The best by time becomes the shape's entry in the table `ops/tables/sm_NN.json`, which `--table`
+writes.
 """
 
 import os
@@ -36,13 +37,27 @@ FEW: Final = (16, 64)
 MANY: Final = (2048,)
 # What the time of each count weighs in the choice: decoding is mostly the smallest tile.
 _WEIGHTS: Final = {16: 3.0, 64: 1.0, 2048: 1.0}
-_ROWS_AND_WARPS: Final = ((32, 1), (64, 2), (128, 2), (128, 4))
+# Rows, warps, stages and unroll. All of twelve shapes measured before chose 128 rows by four warps,
+# ten of them three stages: around that the choice is fine, elsewhere coarse.
+_FEW_SIZES: Final = (
+    (128, 4, 3, 1),
+    (128, 4, 4, 1),
+    (128, 4, 5, 1),
+    (128, 4, 3, 2),
+    (256, 8, 3, 1),
+    (64, 2, 3, 1),
+    (64, 2, 5, 1),
+    (32, 1, 4, 1),
+)
 _MANY_ROWS_AND_WARPS: Final = ((128, 4), (128, 8), (256, 8))
 # A head is asked for the last row of each sequence only.
 _HEAD_ROWS: Final = 100_000
 # The others that read weights have their own sizes.
 _TUNED: Final = ("linear", "linear_swiglu")
-_SPLITS: Final = (1, 2, 4, 8, 16)
+_SPLITS: Final = (1, 2, 4, 8, 16, 32)
+# A short timing that is this much slower than the best so far ends a candidate's trial.
+_HOPELESS: Final = 1.15
+_SHORT: Final = 2
 _LEAST_SPLIT: Final = 256
 
 
@@ -82,18 +97,25 @@ def candidates(architecture: int, shape: Shape) -> list[Tile]:
         tried = [Tile(r, 1, w, stages, 1, tokens) for (r, w), tokens, stages in many]
     else:
         splits = [s for s in _SPLITS if s == 1 or shape.columns // s >= _LEAST_SPLIT]
-        few = product(_ROWS_AND_WARPS, splits, (3, 4), (1, 2))
-        tried = [Tile(r, s, w, stages, unroll) for (r, w), s, stages, unroll in few]
+        few = product(_FEW_SIZES, splits)
+        tried = [Tile(r, s, w, stages, unroll) for (r, w, stages, unroll), s in few]
         tried = [tile for tile in tried if _fills(architecture, shape, tile)]
     return [first, *(tile for tile in tried if tile != first)]
 
 
-def search(tiles: Iterable[Tile], trial: Callable[[Tile], Trial | None]) -> Trial:
-    """The best of the tiles that ran and were right. Raises GenerationError when none was."""
-    trials = [found for tile in tiles if (found := trial(tile)) is not None]
-    if not trials:
+def search(tiles: Iterable[Tile], trial: Callable[[Tile, Trial | None], Trial | None]) -> Trial:
+    """The best of the tiles; `trial` gets the best so far and gives None for what cannot win.
+
+    Raises GenerationError when there was none that ran and was right.
+    """
+    best: Trial | None = None
+    for tile in tiles:
+        found = trial(tile, best)
+        if found is not None and (best is None or found.score < best.score):
+            best = found
+    if best is None:
         raise GenerationError("no candidate was right; nothing was chosen")
-    return min(trials, key=lambda found: found.score)
+    return best
 
 
 def tune_card(
@@ -136,15 +158,22 @@ def _tuned(card: Card, shape: Shape) -> Trial:
         wanted = {n: _product(shape, x.double(), stored) for n, x in inputs.items()}
     copies = rotated(weight, card)
 
-    def trial(tile: Tile) -> Trial | None:
+    def trial(tile: Tile, best: Trial | None) -> Trial | None:
         try:
             with forcing(tile):
+                seconds = {}
                 for count, x in inputs.items():
                     got = _product(shape, x, weight)
                     if criterion(got.dtype).violation(got, wanted[count]) is not None:
                         return None
-                calls = {n: [_call(shape, x, w) for w in copies] for n, x in inputs.items()}
-                return Trial(tile, {n: card.time(each) for n, each in calls.items()})
+                for count, x in inputs.items():
+                    calls = [_call(shape, x, each) for each in copies]
+                    if best is not None:
+                        short = card.time(calls, _SHORT)
+                        if short.fastest > _HOPELESS * best.seconds[count].median:
+                            return None
+                    seconds[count] = card.time(calls)
+                return Trial(tile, seconds)
         except TOO_LARGE:
             torch.cuda.synchronize(card.device)
             return None
@@ -178,30 +207,34 @@ def _fills(architecture: int, shape: Shape, tile: Tile) -> bool:
     return reference <= 2 * programs and programs <= 4 * reference
 
 
+def jobs(architecture: int, wanted: Sequence[Shape]) -> list[tuple[int, Shape, int, Tile]]:
+    """Architecture, shape, tokens and sizes that between them need every kernel of the search.
+
+    Rows, columns and the number of splits are no part of a kernel, only whether there are several.
+    """
+    found: dict[tuple[object, ...], tuple[int, Shape, int, Tile]] = {}
+    for shape in wanted:
+        for tokens in MANY if shape.many else FEW:
+            for tile in candidates(architecture, shape):
+                kernel = replace(tile, splits=min(tile.splits, 2))
+                key = (shape.format, shape.paired, shape.many, tokens, kernel)
+                found.setdefault(key, (architecture, shape, tokens, tile))
+    return list(found.values())
+
+
 def _compile(architecture: int, wanted: Sequence[Shape]) -> None:
-    """Compile every candidate on all cores, so that the card's time goes to timing."""
-    workers = os.cpu_count() or 1
-    # Rows and columns are not part of a kernel, so one shape of each form stands for all.
-    forms = list({(s.format, s.paired, s.many): s for s in wanted}.values())
-    tasks = [(architecture, forms, worker, workers) for worker in range(workers)]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_compile_share, tasks))
+    """Compile all of that on all cores, so that the card's time goes to timing."""
+    tasks = jobs(architecture, wanted)
+    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_compile_one, tasks, chunksize=4))
 
 
-def _compile_share(task: tuple[int, list[Shape], int, int]) -> None:
-    architecture, forms, first, count = task
+def _compile_one(task: tuple[int, Shape, int, Tile]) -> None:
+    architecture, shape, tokens, tile = task
     set_backend(TRITON, architecture)
-    jobs = [
-        (tile, _meta_call(shape, tokens))
-        for shape in forms
-        for tokens in (MANY if shape.many else FEW)
-        for tile in candidates(architecture, shape)
-    ]
     found: list[aot.Compiled] = []
-    with aot.compiling(architecture, found):
-        for tile, call in jobs[first::count]:
-            with forcing(tile):
-                call()
+    with aot.compiling(architecture, found), forcing(tile):
+        _meta_call(shape, tokens)()
 
 
 def _meta_call(shape: Shape, count: int) -> Callable[[], Tensor]:

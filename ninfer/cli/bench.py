@@ -21,7 +21,7 @@ NAMES = (
     "engine-round",
     "formats",
     "ops",
-    "ops-splits",
+    "ops-variants",
     "tune",
 )
 

@@ -20,8 +20,10 @@ from ninfer.json_text import parse_json
 MULTIPROCESSORS: Final[Mapping[int, int]] = MappingProxyType(
     {80: 108, 86: 82, 89: 128, 90: 132, 100: 148, 120: 170}
 )
-# Programs a multiprocessor should have at least, so that loads of one hide behind another.
-_WAVES: Final = 2
+# Programs a multiprocessor should have at least, so that loads of one hide behind another. With two
+# of four warps one H200 was at 13 % of its warps; of eleven measured shapes the best splits had
+# from 1.9 to 8.2 programs.
+_WAVES: Final = 4
 # A split shorter than this many columns costs more to add up than it saves.
 _LEAST_SPLIT: Final = 512
 
@@ -82,7 +84,7 @@ def tile(architecture: int, shape: Shape) -> Tile:
 
 
 def default_tile(architecture: int, shape: Shape) -> Tile:
-    """Sizes by rule: 128 rows a program, and splits until every multiprocessor has two programs."""
+    """Sizes by rule: 128 rows a program, and splits until four programs a multiprocessor."""
     if shape.many:
         return Tile(rows=128, splits=1, warps=4, stages=3, unroll=1, tokens=64)
     rows, warps = (128, 4) if shape.rows >= 2048 else (32, 1)

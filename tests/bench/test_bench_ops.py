@@ -1,5 +1,7 @@
 """The kernel benchmark times only what its check passed; kernels are played by the reference."""
 
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,15 +13,17 @@ from ninfer.bench import (
     linear_chain,
     ops,
     ops_moe,
-    ops_splits,
+    ops_variants,
     sampling_case,
 )
+from ninfer.bench.isolated import isolated
 from ninfer.bench.linear_case import Product, random_matrix, reference
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.linear import fast
-from ninfer.ops.linear.fast_plan import fitted, shared_limit
+from ninfer.ops.linear.fast_plan import FEW, shared_limit, split_of, stream_plan
 from ninfer.ops.linear.fragment_order import from_fragments, to_fragments
+from ninfer.ops.linear.wide_plan import many_plan
 
 CPU = torch.device("cpu")
 TIMING = Timing(median=2e-5, fastest=1e-5, slowest=4e-5, repeats=3)
@@ -63,9 +67,7 @@ def early(call: fast.Call, *, wide: bool, plan: object = None) -> None:
 @pytest.fixture
 def case() -> Product:
     matrix = random_matrix("Q5", 64, 256, CPU)
-    return Product(
-        "Q5", matrix, (to_fragments(matrix, 4),) * 2, torch.randn(64, 256).bfloat16(), None
-    )
+    return Product("Q5", matrix, (to_fragments(matrix, 4),) * 2, torch.randn(64, 256).bfloat16())
 
 
 @pytest.mark.parametrize("form", ["Q4", "Q5", "Q6", "W8"])
@@ -211,18 +213,72 @@ def test_torch_sees_the_same_numbers(monkeypatch):
 
 def test_without_a_card_it_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for run in (ops.run, ops_splits.run):
+    for run in (ops.run, ops_variants.run):
         with pytest.raises(UnsupportedError, match="no NVIDIA GPU"):
             run()
 
 
 @pytest.mark.parametrize(
-    ("form", "columns", "split"),
-    [(form, columns, split) for form, _, columns, splits in ops_splits.CASES for split in splits],
+    "job", ops_variants.all_jobs(), ids=lambda job: f"{job.name} {job.variant.name}"
 )
-def test_offered_splits_cover_their_columns_and_fit(form, columns, split):
-    assert split.slices * split.slice_groups == columns // 64
-    for tiles in (1, 2):
-        plan = fitted(90, int(form[1]), split, tiles)
+def test_offered_variants_cover_their_columns_and_fit(job):
+    bits, split = int(job.form[1]), job.variant.split
+    assert split.slices * split.slice_groups == job.columns // 64
+    for tokens in job.variant.tokens:
+        plan = job.variant.plan(90, bits, tokens)
         assert plan.shared_bytes <= shared_limit(90)
-        assert plan.threads <= 1024
+        assert plan.threads <= 1024 and plan.token_tiles * 8 >= tokens
+        if hasattr(plan, "stage_groups"):
+            assert split.slice_groups % plan.stage_groups == 0
+
+
+def test_the_first_variants_of_a_shape_are_the_tables():
+    for form, _, columns, variants in ops_variants.CASES:
+        bits = int(form[1])
+        for tokens in {count for variant in variants for count in variant.tokens}:
+            first = next(v for v in variants if tokens in v.tokens)
+            groups = split_of(90, bits, columns).slice_groups
+            few = tokens <= FEW
+            table = (
+                stream_plan(90, bits, columns, tokens)
+                if few
+                else many_plan(90, bits, groups, tokens)
+            )
+            assert first.plan(90, bits, tokens) == table
+            assert first.split == split_of(90, bits, columns)
+
+
+def half(value: int) -> int:
+    """Work that can hang, die and fail."""
+    if value == 13:
+        time.sleep(60)
+    if value == 66:
+        os._exit(1)
+    if value % 2:
+        raise FormatError(f"{value} is odd")
+    return value // 2
+
+
+def test_work_that_hangs_dies_or_fails_costs_itself_only():
+    found = list(isolated([2, 3, 66, 4, 13, 6], half, 20.0))
+    assert [(job, result) for job, result, _ in found] == [
+        (2, 1),
+        (3, None),
+        (66, None),
+        (4, 2),
+        (13, None),
+        (6, 3),
+    ]
+    whys = [why for *_, why in found]
+    assert whys[1] == "FormatError: 3 is odd" and whys[2] == "its process died"
+    assert whys[4] == "no answer within 20 s" and whys[0] == whys[3] == whys[5] == ""
+
+
+def test_variants_without_a_result_are_failures(monkeypatch):
+    jobs = ops_variants.all_jobs()[:3]
+    answers = [{1: TIMING, 8: TIMING}, None, {1: Timing(4e-5, 4e-5, 4e-5, 3)}]
+    answered = zip(jobs, answers, ("", "no answer within 30 s", ""), strict=True)
+    monkeypatch.setattr(ops_variants, "isolated", lambda *_: answered)
+    found = ops_variants.collected(jobs, "random weights, no text")
+    assert found.failures == (f"{jobs[1].name} {jobs[1].variant.name}: no answer within 30 s",)
+    assert [(row.shape["T"], row.share) for row in found.rows] == [(1, 1.0), (1, 2.0), (8, 1.0)]

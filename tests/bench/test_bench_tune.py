@@ -51,9 +51,16 @@ def trial(tile: Tile, **seconds: float) -> Trial:
 def test_the_fastest_right_candidate_wins():
     wrong, slow, fast = (Tile(32, 1, 1, stages, 1) for stages in (2, 3, 4))
     found = {slow: trial(slow, n16=2.0, n64=1.0), fast: trial(fast, n16=1.5, n64=2.0)}
-    assert search([wrong, slow, fast], found.get).tile == fast
+    before = []
+
+    def tried(tile: Tile, best: Trial | None) -> Trial | None:
+        before.append(None if best is None else best.tile)
+        return found.get(tile)
+
+    assert search([wrong, slow, fast, slow], tried).tile == fast
+    assert before == [None, None, slow, fast]
     with pytest.raises(GenerationError, match="no candidate was right"):
-        search([wrong], found.get)
+        search([wrong], tried)
 
 
 class FakeCard:
@@ -61,12 +68,13 @@ class FakeCard:
 
     device, architecture = torch.device("cpu"), 90
 
-    def __init__(self) -> None:
-        self.timed = 0
+    def __init__(self, step: float = 1.0) -> None:
+        self.timed, self.step = 0, step
 
-    def time(self, calls: list[Callable[[], object]]) -> Timing:
+    def time(self, calls: list[Callable[[], object]], repeats: int = 7) -> Timing:
         self.timed += 1
-        return Timing(float(self.timed), self.timed, self.timed, 1)
+        seconds = 1 + self.step * self.timed
+        return Timing(seconds, seconds, seconds, repeats)
 
 
 @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -84,11 +92,33 @@ def test_only_what_is_right_is_timed(broken: bool, monkeypatch: pytest.MonkeyPat
         return got * 1.1 if broken and tuning._forced == first else got
 
     monkeypatch.setattr(tune, "_product", sometimes_wrong)
-    card = FakeCard()
-    with tune.using("portable", only=["linear_swiglu"]):
-        best = tune._tuned(card, SHAPE)
-    assert best.tile == (second if broken else first)
-    assert card.timed == (1 if broken else 2)
+    # What is hopeless is timed shortly, what is not, at length as well.
+    for step, times in ((1.0, 2), (0.01, 3)):
+        card = FakeCard(step)
+        with tune.using("portable", only=["linear_swiglu"]):
+            best = tune._tuned(card, SHAPE)
+        assert best.tile == (second if broken else first)
+        assert card.timed == (1 if broken else times)
+
+
+def test_jobs_need_each_kernel_once():
+    wanted = [shape for shape in shapes() if shape.format == "Q4G64_F16S"]
+    found = tune.jobs(90, wanted)
+    every = [
+        (s, n, t)
+        for s in wanted
+        for n in (tune.MANY if s.many else tune.FEW)
+        for t in candidates(90, s)
+    ]
+    assert 3 * len(found) < len(every)
+
+    def kernel(shape: Shape, tokens: int, tile: Tile) -> tuple[object, ...]:
+        sizes = (tile.rows, tile.warps, tile.stages, tile.unroll, tile.tokens, tile.splits > 1)
+        return (shape.paired, shape.many, tokens, *sizes)
+
+    kernels = [kernel(shape, tokens, tile) for _, shape, tokens, tile in found]
+    assert len(set(kernels)) == len(kernels)
+    assert set(kernels) == {kernel(*each) for each in every}
 
 
 def test_the_table_keeps_what_it_held_and_is_whole_after_each_entry(tmp_path: Path):

@@ -62,13 +62,17 @@ def test_without_the_library_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
         compile_program(READ)
 
 
-def test_the_kit_of_an_architecture_has_every_format_and_token_range():
-    found = programs(90)
+@pytest.mark.parametrize(("architecture", "many"), [(80, "ROW_WARPS"), (90, "ROW_GROUPS")])
+def test_the_kit_of_an_architecture_has_every_format_and_token_range(architecture: int, many: str):
+    found = programs(architecture)
     assert len(found) == len(set(found))
+    # What arranges activations goes with products of warpgroups.
+    arranged = {dict(p.defines)["TOKENS"] for p in found if p.source == "arrange.cu"}
+    assert arranged == ({32, 64} if architecture == 90 else set())
     for bits in (4, 5, 6, 8):
         mine = [dict(p.defines) for p in found if dict(p.defines).get("BITS") == bits]
         assert {d["TOKEN_TILES"] for d in mine if "WARPS" in d} == {1, 2}
-        assert {d["TOKEN_TILES"] for d in mine if "ROW_WARPS" in d} == {4, 8}
+        assert {d["TOKEN_TILES"] for d in mine if many in d} == {4, 8}
 
 
 @pytest.mark.e2e

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ninfer.formats import quantise
-from ninfer.ops.linear.fast_plan import Split, StreamPlan, WidePlan
+from ninfer.ops.linear.fast_plan import Split, StreamPlan
 from ninfer.ops.linear.fragment_order import FORMATS, FragmentMatrix, groups_of, to_fragments
+from ninfer.ops.linear.wide_plan import WarpgroupPlan, WidePlan
 from ninfer.ops.tolerance import BF16
 
 pytestmark = pytest.mark.e2e
@@ -40,7 +41,8 @@ def library(source: str, hopper: bool, defines: tuple[tuple[str, int], ...]) -> 
     for file in HOST.iterdir():
         copyfile(file, folder / file.name)
     flags = [f"-D{name}={value}" for name, value in defines]
-    flags += [f"-DHOPPER={int(hopper)}", f"-DSOURCE={source}", f"-DWIDE={int('wide' in source)}"]
+    flags += [f"-DHOPPER={int(hopper)}", f"-DSOURCE={source}", "-DWARPGROUPS=1"]
+    flags.append(f"-D{source.removesuffix('.cu').upper()}")
     target = folder / "kernel.so"
     command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", *flags]
     done = subprocess.run(
@@ -94,16 +96,23 @@ class Product:
         partial_bytes: int,
         counters: int,
         tail: list[int],
+        image: Tensor | None = None,
     ) -> None:
-        """Launch with `grid` = blocks, threads, shared bytes and cluster size."""
+        """Launch with `grid` = blocks, threads, shared bytes and cluster size.
+
+        A kernel that reads an arranged `image` in place of x has no use for x's stride and columns.
+        """
         partial = torch.full((partial_bytes // 4 + 4,), float("nan"))
         arrivals = torch.zeros(counters, dtype=torch.int32)
-        known = [tiled.words, self.x, partial, arrivals]
-        buffers = (Buffer * 4)(*(Buffer(x.data_ptr(), x.nbytes) for x in known))
+        x = self.x if image is None else image
+        known = [tiled.words, x, partial, arrivals]
+        buffers = (Buffer * 4)(*(Buffer(each.data_ptr(), each.nbytes) for each in known))
         residual = None if self.residual is None else self.residual.data_ptr()
-        pointers = [tiled.words.data_ptr(), self.x.data_ptr(), self.y.data_ptr(), residual]
+        pointers = [tiled.words.data_ptr(), x.data_ptr(), self.y.data_ptr(), residual]
         pointers += [partial.data_ptr(), arrivals.data_ptr()]
         sizes = [self.x.stride(0), self.tokens, self.rows, self.columns]
+        if image is not None:
+            sizes = [self.tokens, self.rows]
         ends = [int(self.paired), int(self.ending == "swiglu")]
         kernel.run(
             *grid,
@@ -148,6 +157,33 @@ def wide(product: Product, plan: WidePlan, slice_groups: int, blocks: int) -> Te
     return product.y
 
 
+def arranged(product: Product, plan: WarpgroupPlan, units: int) -> Tensor:
+    """The activations by arrange_activations, in a buffer full of NaN."""
+    kernel = library("arrange.cu", True, (("TOKENS", plan.tokens),))
+    image = torch.full((units * plan.unit_bytes,), 0xFF, dtype=torch.uint8)
+    x = product.x
+    sizes = (x.stride(0), product.tokens, product.columns, units * plan.stage_groups)
+    buffer, target = Buffer(x.data_ptr(), x.nbytes), ctypes.c_void_p(image.data_ptr())
+    kernel.run(-(-image.nbytes // (16 * 256)), 256, buffer, target, *sizes)
+    return image
+
+
+def warpgroups(product: Product, plan: WarpgroupPlan, slice_groups: int, blocks: int) -> Tensor:
+    """The product by arrange_activations and linear_warpgroup on that many blocks, or fewer."""
+    kernel = library("warpgroup.cu", True, tuple(plan.defines.items()))
+    tiled = to_fragments(product.matrix, slice_groups, paired=product.paired)
+    units = -(-groups_of(product.columns) // plan.stage_groups)
+    row_blocks = -(-tiled.tiles // plan.block_tiles)
+    run = -(-row_blocks * units // blocks)
+    blocks = -(-row_blocks * units // run)
+    grid = (blocks, plan.threads, plan.shared_bytes, 1)
+    tail = [tiled.tiles, tiled.slices, slice_groups, units, run]
+    partial, image = blocks * 2 * plan.block_sum, arranged(product, plan, units)
+    product.run(kernel, tiled, grid, partial, row_blocks, tail, image)
+    product.check()
+    return product.y
+
+
 def plan_of(form: str, tiles: int, **changes: int) -> StreamPlan:
     bits = int(form[1])
     sizes = {"stages": 3, "reducers": 2, "ahead": 1} | changes
@@ -170,6 +206,8 @@ def test_gated_and_paired_rows(hopper, clustered):
         stream(product, plan_of(form, 2), hopper, clustered, 4)
         product = Product(form, 88, 512, 40, ending, paired=True)
         wide(product, WidePlan(4, 2, 3, 8), 4, 3)
+        product = Product(form, 88, 512, 40, ending, paired=True)
+        warpgroups(product, WarpgroupPlan(4, 1, 2, 3, 2, 8), 4, 3)
 
 
 @pytest.mark.parametrize("hopper", [False, True])
@@ -218,3 +256,33 @@ def test_many_tokens_in_each_format(form):
     bits = int(form[1])
     wide(Product(form, 96, 330, 29, "add"), WidePlan(bits, 2, 3, 4), 2, 4)
     wide(Product(form, 130, 320, 64), WidePlan(bits, 4, 4, 8), 5, 2)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_products_of_warpgroups_in_each_format(form):
+    bits = int(form[1])
+    # Two and one subtiles, stages that end a slice and that do not, a ragged last group.
+    warpgroups(Product(form, 200, 330, 29, "add"), WarpgroupPlan(bits, 1, 2, 3, 1, 4), 3, 3)
+    warpgroups(Product(form, 140, 512, 64), WarpgroupPlan(bits, 2, 1, 3, 2, 8), 4, 2)
+    warpgroups(Product(form, 300, 488, 50), WarpgroupPlan(bits, 1, 2, 2, 4, 8), 8, 2)
+    warpgroups(Product(form, 64, 256, 16), WarpgroupPlan(bits, 1, 1, 2, 2, 2), 2, 1)
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 5, 8])
+def test_products_of_warpgroups_with_row_blocks_cut_anywhere(blocks):
+    form = FORMATS[0]
+    whole = warpgroups(Product(form, 330, 500, 64), WarpgroupPlan(4, 1, 2, 3, 2, 8), 4, blocks)
+    for tokens, tiles, stages in ((17, 4, 4), (32, 4, 2), (33, 8, 8)):
+        plan = WarpgroupPlan(4, 1, 2, stages, 2, tiles)
+        part = warpgroups(Product(form, 330, 500, tokens), plan, 4, blocks)
+        assert torch.equal(part.view(torch.int16), whole[:tokens].view(torch.int16))
+
+
+def test_products_of_warpgroups_give_the_bits_of_those_of_warps():
+    """Both sum a group and then scale it, so the same cuts give the same sums."""
+    for form in FORMATS:
+        bits = int(form[1])
+        plan = WarpgroupPlan(bits, 1, 1, 3, 2, 8)
+        found = warpgroups(Product(form, 128, 512, 40), plan, 4, 1)
+        other = wide(Product(form, 128, 512, 40), WidePlan(bits, 2, 3, 8), 4, 1)
+        assert torch.equal(found.view(torch.int16), other.view(torch.int16))

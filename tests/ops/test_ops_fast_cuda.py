@@ -20,7 +20,7 @@ COUNTS = (1, 8, 9, 16, 17, 32, 33, 64, 65, 130)
 def weight_of(form: str, rows: int, columns: int, *, paired: bool = False):
     values = torch.randn(rows, columns, device="cuda") * columns**-0.5
     stored = quantise(values, form)
-    groups = fast.slice_groups(stored.device, columns)
+    groups = fast.slice_groups(stored.device, form, columns)
     tiled = to_fragments(stored, groups, paired=paired)
     fast.ready(tiled)
     return stored, tiled

@@ -9,17 +9,18 @@ from ninfer.ops.linear.fast_plan import (
     shared_limit,
     split_of,
     stream_plan,
-    wide_plan,
 )
 from ninfer.ops.linear.fragment_order import groups_of
+from ninfer.ops.linear.wide_plan import WarpgroupPlan, many_plan
 
 WIDTHS = (64, 90, 512, 1152, 2048, 4096, 4304, 5120, 6144, 10240, 17408, 65536)
 
 
+@pytest.mark.parametrize("bits", [4, 5, 6, 8])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_splits_cover_the_columns_with_no_empty_slice(architecture, columns):
-    split = split_of(architecture, columns)
+def test_splits_cover_the_columns_with_no_empty_slice(architecture, columns, bits):
+    split = split_of(architecture, bits, columns)
     groups = groups_of(columns)
     assert (split.slices - 1) * split.slice_groups < groups <= split.slices * split.slice_groups
     # Padding is read like weights.
@@ -37,18 +38,48 @@ def test_plans_fit_the_card(architecture, columns, bits):
         assert plan.threads <= 1024
         assert plan.token_tiles * 8 >= tokens
         assert 2 <= plan.stages <= 8 and 1 <= plan.reducers <= 4 and plan.ahead <= plan.stages
-        assert plan.split == split_of(architecture, columns)
+        assert plan.split == split_of(architecture, bits, columns)
+        registers = plan.multiplier_registers
+        if registers:
+            # What is moved was there, and only whole warpgroups move it.
+            launched = 65536 // plan.threads // 8 * 8
+            assert architecture == 90 and registers % 8 == 0 and 24 <= registers <= 256
+            assert plan.split.warps % 4 == 0 and plan.reducers == 4
+            assert plan.split.warps * registers + 4 * 40 <= (plan.split.warps + 4) * launched
+    groups = plan.split.slice_groups
     for tokens in (17, 32, 33, 64):
-        wide = wide_plan(architecture, bits, tokens)
+        wide = many_plan(architecture, bits, groups, tokens)
         assert wide.shared_bytes <= limit
         assert wide.token_tiles * 8 >= tokens
+        assert isinstance(wide, WarpgroupPlan) == (architecture == 90)
 
 
-def test_the_measured_split_of_the_27b_is_used():
-    # 20 warps of 2 groups on 2 blocks serve 1 to 16 tokens of 5120 columns.
-    assert split_of(90, 5120) == Split(20, 2, 2)
+@pytest.mark.parametrize("bits", [4, 5, 6, 8])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("slice_groups", [32, 34, 40, 48, 17, 5])
+def test_where_sums_of_many_tokens_are_cut_does_not_depend_on_their_number(
+    architecture, bits, slice_groups
+):
+    few = many_plan(architecture, bits, slice_groups, 17)
+    many = many_plan(architecture, bits, slice_groups, 64)
+    assert few.block_tiles == many.block_tiles
+    if isinstance(few, WarpgroupPlan) and isinstance(many, WarpgroupPlan):
+        assert few.stage_groups == many.stage_groups and slice_groups % few.stage_groups == 0
+
+
+def test_the_measured_splits_of_the_27b_are_used():
+    # Q4 has fewer sums of 16 tokens that way, Q5 needs the warps for its codes.
+    assert split_of(90, 4, 5120) == Split(10, 4, 2)
+    assert split_of(90, 5, 5120) == Split(20, 2, 2)
+    assert split_of(90, 5, 6144) == Split(12, 4, 2) and split_of(90, 4, 6144) == Split(16, 3, 2)
     plan = stream_plan(90, 4, 5120, 16)
-    assert plan.shared_bytes == 4 * 40 * 544 + 4 * 20 * 1024 + 128
+    assert plan.shared_bytes == 4 * 40 * 544 + 2 * 10 * 1024 + 128
+    assert plan.twins == 2 and stream_plan(90, 5, 5120, 16).multiplier_registers == 88
+
+
+def test_many_slices_meet_in_memory_so_that_every_multiprocessor_has_a_block():
+    assert not stream_plan(90, 5, 17408, 1).clusters
+    assert stream_plan(90, 5, 10240, 1).clusters
 
 
 def test_small_cards_take_fewer_stages_or_reducers_not_another_split():

@@ -74,9 +74,13 @@ def operand_pairs(bits: int, words: torch.Tensor, m: int, i: int) -> torch.Tenso
         return (pair & 0x007F007F) | 0x43004300, (pair & 0x00800080) | 0x43004300
     shift = 7 - bits
     exponent = ((127 + bits) << 7) * 0x00010001
-    pair = (rotr(words[..., m], 4 * i) & (0x000F000F << shift)) | exponent
-    if bits == 5:
-        pair |= rotr(words[..., 4], 4 * m + i) & 0x00400040
+    if bits == 5 and i < 3:
+        pair = (rotr(words[..., m], 5 * i) & 0x007C007C) | exponent
+    elif bits == 5:
+        pair = (rotr(words[..., 4], 4 * m) & 0x00780078) | exponent
+        pair |= (words[..., m] << 1) & 0x00040004
+    else:
+        pair = (rotr(words[..., m], 4 * i) & (0x000F000F << shift)) | exponent
     if bits == 6:
         pair |= rotr(words[..., 4 + m // 2], 2 * (4 * (m % 2) + i)) & 0x00600060
     return pair, torch.full_like(pair, exponent | 0x00400040)

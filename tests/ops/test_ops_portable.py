@@ -64,7 +64,7 @@ def test_bf16_is_rounded_once(name: str):
 
 
 # One to the left and to the right of each token tile, and of the few-token route.
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129])
+@pytest.mark.parametrize("count", [1, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129])
 @pytest.mark.parametrize("form", ["Q4G64_F16S", "BF16"])
 def test_borders_of_the_routes(form: str, count: int):
     stored, x = weight_of(form, 40, 64), torch.randn(count, 64)

@@ -97,7 +97,7 @@ def test_a_row_of_many_is_the_same_in_any_company(form: str):
         assert torch.equal(ops.linear(x[part].clone(), weight), together[part])
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 300])
+@pytest.mark.parametrize("count", [1, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 300])
 @pytest.mark.parametrize("form", FORMS)
 def test_borders_of_the_routes(form: str, count: int):
     stored, x = stored_weight(form, 256, 640), noise(count, 640)

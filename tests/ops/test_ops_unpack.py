@@ -43,6 +43,7 @@ def and_or(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: np.ndarray) -> np
 INSTRUCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "mov.b32": lambda a: a,
     "shr.u32": lambda a, count: a >> count,
+    "shl.b32": lambda a, count: a << count,
     "shf.r.wrap.b32": shift_wrapped,
     "lop3.b32": and_or,
     "fma.rn.bf16x2": fma_pairs,
@@ -126,18 +127,26 @@ def test_every_code_is_reached(bits: int):
 
 
 @triton.jit
-def codes_of(words, out, BITS: tl.constexpr, PLAIN: tl.constexpr, ROWS: tl.constexpr):
-    """All planes [8, ROWS, 16] (4 of 8-bit codes) of one block in each tile."""
-    row, y = tl.arange(0, ROWS), tl.arange(0, 16)
+def codes_of(
+    words,
+    out,
+    BITS: tl.constexpr,
+    PLAIN: tl.constexpr,
+    ROWS: tl.constexpr,
+    OPERAND: tl.constexpr,
+):
+    """Both planes [2, ROWS, 64] (32 columns of 8-bit codes) of one block in each tile."""
+    WIDTH: tl.constexpr = 32 if BITS == 8 else 64
+    row, n = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     block = (words + row // 8 * (32 * BITS))[:, None]
     r = (row % 8)[:, None]
     if BITS == 8:
-        planes = codec.unpack_bytes(block, r, y[None, :], PLAIN, tl.bfloat16)
+        below, above = codec.unpack_bytes(block, r, PLAIN, OPERAND)
     else:
-        planes = codec.unpack_nibbles(block, r, y[None, :], BITS, PLAIN, tl.bfloat16)
-    at = out + row[:, None] * 16 + y[None, :]
-    for i in tl.static_range(4 if BITS == 8 else 8):
-        tl.store(at + i * ROWS * 16, planes[i].to(tl.float32))
+        below, above = codec.unpack_nibbles(block, r, BITS, PLAIN, OPERAND)
+    at = out + row[:, None] * WIDTH + n[None, :]
+    tl.store(at, below.to(tl.float32))
+    tl.store(at + ROWS * WIDTH, above.to(tl.float32))
 
 
 @pytest.mark.gpu
@@ -150,7 +159,78 @@ def test_both_forms_give_the_same_codes(bits: int, rows: int, warps: int):
     words = torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, device="cuda")
     found = []
     for plain in (True, False):
-        out = torch.full((4 if bits == 8 else 8, rows, 16), torch.nan, device="cuda")
-        codes_of[(1,)](words, out, bits, plain, rows, num_warps=warps)
+        out = torch.full((2, rows, 32 if bits == 8 else 64), torch.nan, device="cuda")
+        codes_of[(1,)](words, out, bits, plain, rows, tl.bfloat16, num_warps=warps)
         found.append(out)
     assert torch.equal(*found)
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("form", "bits"), [("Q4G64_F16S", 4), ("Q5G64_F16S", 5), ("Q6G64_F16S", 6)]
+)
+def test_planes_stand_in_product_order(form: str, bits: int):
+    words, codes = tile_words(form)
+    out = torch.full((2, 8, 64), torch.nan)
+    columns = torch.empty(64, dtype=torch.int32)
+    block = torch.from_numpy(words.view(np.int32).copy())
+    codes_of[(1,)](block, out, bits, True, 8, tl.float32)
+    columns_of[(1,)](columns, 64)
+    for h in range(2):
+        assert torch.equal(out[h].int(), codes[8 * h : 8 * h + 8, columns.long()])
+
+
+@triton.jit
+def columns_of(out, COUNT: tl.constexpr):
+    """The column at each place."""
+    n = tl.arange(0, COUNT)
+    tl.store(out + n, codec.product_columns(n))
+
+
+@triton.jit
+def placed(even, odd, out, BYTES: tl.constexpr):
+    """Bits of the plane that words of pairs become."""
+    row, y = tl.arange(0, 8)[:, None], tl.arange(0, 16)[None, :]
+    WIDTH: tl.constexpr = 32 if BYTES else 64
+    if BYTES:
+        plane = codec._byte_operand(tl.load(even + row * 16 + y))
+    else:
+        plane = codec._operand(tl.load(even + row * 16 + y), tl.load(odd + row * 16 + y))
+    at = out + row * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(at, plane.to(tl.int16, bitcast=True))
+
+
+@pytest.mark.parametrize("is_bytes", [False, True])
+def test_pairs_of_a_lane_go_to_their_places(is_bytes: bool):
+    """Every half of every word carries its place's number, which must arrive there."""
+    width = 32 if is_bytes else 64
+    n = torch.arange(width)
+    m, e, j, p = n // 16, n // 8 % 2, n // 2 % 4, n % 2
+    words = torch.zeros(2, 8, 16, dtype=torch.int32)
+    for row in range(8):
+        for place in range(width):
+            value = (64 * row + place) << (16 * int(p[place]))
+            if is_bytes:
+                words[0, row, 4 * j[place] + 2 * m[place] + e[place]] |= value
+            else:
+                words[e[place], row, 4 * j[place] + m[place]] |= value
+    out = torch.zeros(8, width, dtype=torch.int16)
+    placed[(1,)](words[0].contiguous(), words[1].contiguous(), out, is_bytes)
+    want = 64 * torch.arange(8)[:, None] + n
+    assert torch.equal(out.int(), want.int())
+
+
+@triton.jit
+def high_words(words, out, BITS: tl.constexpr):
+    """What the assembly gets beside the words of a block."""
+    row, y = tl.arange(0, 8)[:, None], tl.arange(0, 16)[None, :]
+    tl.store(out + row * 16 + y, codec.turned_high(words + 0 * row, row, BITS))
+
+
+@pytest.mark.parametrize("bits", [5, 6])
+def test_high_words_come_to_their_word_turned(bits: int):
+    words = torch.randint(-(2**31), 2**31 - 1, (32 * bits,), dtype=torch.int32)
+    out = torch.zeros(8 * 16, dtype=torch.int32)
+    high_words[(1,)](words, out, bits)
+    want = nibble_words(words.numpy().view(np.uint32), bits)[1]
+    assert np.array_equal(out.numpy().view(np.uint32), want)

@@ -5,9 +5,9 @@ import triton.language as tl
 
 from ninfer.ops.linear.unpack import (
     block_places,
-    byte_plane,
+    byte_code,
     decode_e4m3,
-    nibble_plane,
+    nibble_code,
     unpack_scales,
 )
 
@@ -36,21 +36,22 @@ def gather_fragments(
         words + (row // 16) * tile_units * 4, read, groups, slice_units, BITS, SLICE
     )
     block, y = codes[:, None], tl.arange(0, 16)[None, :]
+    j, half, p = y // 4, (y // 2) % 2, y % 2
     to = out + t * width
     if BITS == 8:
         for c in tl.static_range(2):
             low, high = unpack_scales(tl.load(scales + 8 * c + r))
             scale = tl.where(h == 0, low, high)[:, None]
             for e in tl.static_range(2):
-                value = byte_plane(block + 128 * c, r, y, e, h).to(tl.float32) * scale
-                column = 64 * g[:, None] + 32 * c + 4 * (y // 2) + 2 * e + (y & 1)
+                value = byte_code(block + 128 * c, r, j, half, e, h, p).to(tl.float32) * scale
+                column = 64 * g[:, None] + 32 * c + 8 * j + 4 * half + 2 * e + p
                 tl.store(to + column, value, mask=column < width)
     else:
         low, high = unpack_scales(tl.load(scales + r))
         scale = tl.where(h == 0, low, high)[:, None]
         for q in tl.static_range(4):
-            code = nibble_plane(block, r, y, q // 2, h + 2 * (q % 2), BITS)
-            column = 64 * g[:, None] + 32 * ((y // 2) & 1) + 8 * (y // 4) + 2 * q + (y & 1)
+            code = nibble_code(block, r, j, 2 * half + q // 2, h + 2 * (q % 2), p, BITS)
+            column = 64 * g[:, None] + 32 * half + 8 * j + 2 * q + p
             tl.store(to + column, code.to(tl.float32) * scale, mask=column < width)
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import MappingProxyType
 from typing import Any, Final
 
 from ninfer.errors import UnsupportedError
@@ -23,10 +24,12 @@ except ImportError as error:
         f"CUDA kernels need the package cuda-bindings ({error}); pip install 'ninfer[cuda]'"
     ) from error
 
-SOURCES: Final = ("stream.cu", "wide.cu", "read.cu")
-_HEADERS: Final = ("machine.cuh", "codec.cuh", "output.cuh")
+SOURCES: Final = ("stream.cu", "wide.cu", "warpgroup.cu", "arrange.cu", "read.cu")
+_HEADERS: Final = ("machine.cuh", "codec.cuh", "output.cuh", "runs.cuh")
 # Changes when the meaning of a name does.
-_NAMING: Final = "1"
+_NAMING: Final = "2"
+# Hopper's own instructions: every card of compute capability 9.0 has them.
+_TARGETS: Final[Mapping[int, str]] = MappingProxyType({90: "90a"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def compile_program(program: Program) -> bytes:
     handle = _checked(_create(program))
     try:
         options = [
-            f"--gpu-architecture=sm_{program.architecture}",
+            f"--gpu-architecture=sm_{_TARGETS.get(program.architecture, program.architecture)}",
             "--std=c++17",
             *(f"-D{name}={value}" for name, value in program.defines),
         ]

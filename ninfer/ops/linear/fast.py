@@ -18,15 +18,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from ninfer.errors import UnsupportedError
+from ninfer.formats import numeric_format
+from ninfer.ops.linear.compiler import Program
 from ninfer.ops.linear.fast_plan import (
     FEW,
     WIDE,
     StreamPlan,
-    WidePlan,
     shared_limit,
     split_of,
     stream_plan,
-    wide_plan,
 )
 from ninfer.ops.linear.fragment_order import FragmentMatrix, groups_of
 from ninfer.ops.linear.launcher import (
@@ -37,12 +37,21 @@ from ninfer.ops.linear.launcher import (
     resident_clusters,
     start,
 )
+from ninfer.ops.linear.wide_plan import WarpgroupPlan, WidePlan, many_plan
 
 # Row tiles that the counters have room for.
 _COUNTERS: Final = 1 << 18
-# The largest cluster that every card with clusters can place.
-_MOST_CLUSTERED: Final = 8
 _ALIGNMENT: Final = 16
+_ARRANGING: Final = 256  # threads of a block
+
+Plan = StreamPlan | WidePlan | WarpgroupPlan
+_STEMS: Final = {StreamPlan: "stream", WidePlan: "wide", WarpgroupPlan: "warpgroup"}
+_NAMES: Final = {
+    "stream.cu": "linear_stream",
+    "wide.cu": "linear_wide",
+    "warpgroup.cu": "linear_warpgroup",
+    "arrange.cu": "arrange_activations",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +66,10 @@ class Call:
     dependent: bool = True
 
 
-def slice_groups(device: torch.device, columns: int) -> int:
+def slice_groups(device: torch.device, form: str, columns: int) -> int:
     """Groups of a column slice that the fragment order of a weight must have on this device."""
-    return split_of(architecture(_index(device)), columns).slice_groups
+    bits = numeric_format(form).bits
+    return split_of(architecture(_index(device)), bits, columns).slice_groups
 
 
 def serves(x: Tensor, weight: object) -> bool:
@@ -68,7 +78,7 @@ def serves(x: Tensor, weight: object) -> bool:
         x.dtype is torch.bfloat16
         and x.device.type == "cuda"
         and isinstance(weight, FragmentMatrix)
-        and weight.slice_groups == slice_groups(x.device, weight.shape[1])
+        and weight.slice_groups == slice_groups(x.device, weight.format, weight.shape[1])
         and weight.tiles <= _COUNTERS
     )
 
@@ -128,22 +138,24 @@ def _product(
     return y
 
 
-def launch(call: Call, *, wide: bool, plan: StreamPlan | None = None) -> None:
-    """Start one kernel: the streaming one for up to 16 rows, or the `wide` one for up to 64.
+def launch(call: Call, *, wide: bool, plan: Plan | None = None) -> None:
+    """Start what computes up to 16 rows, or with `wide` up to 64.
 
-    `plan` replaces the streaming kernel's sizes, for measurements of others.
+    `plan` replaces the sizes, for measurements of others; it must fit the weight's fragment order.
     """
     device = _index(call.x.device)
     count, number = call.x.shape[0], architecture(device)
     chosen = plan or _plan(number, call.weight, max(count, FEW + 1) if wide else count)
     if isinstance(chosen, StreamPlan):
         _launch_stream(call, chosen, device)
-    else:
+    elif isinstance(chosen, WidePlan):
         _launch_wide(call, chosen, device)
+    else:
+        _launch_warpgroups(call, chosen, device)
 
 
 def _launch_stream(call: Call, plan: StreamPlan, device: int) -> None:
-    found = _loaded(device, plan)
+    (found,) = _loaded(device, plan)
     tiles, slices = call.weight.tiles, plan.split.slices
     count, shared, is_clustered = _grid(found, plan, tiles)
     cluster = slices if is_clustered else 1
@@ -155,20 +167,44 @@ def _launch_stream(call: Call, plan: StreamPlan, device: int) -> None:
 
 
 def _launch_wide(call: Call, plan: WidePlan, device: int) -> None:
-    found = _loaded(device, plan)
+    (found,) = _loaded(device, plan)
     weight = call.weight
     groups = groups_of(weight.shape[1])
-    work = -(-weight.tiles // plan.block_tiles) * groups
-    run = -(-work // found.multiprocessors)
-    blocks = -(-work // run)
+    blocks, run = _runs(found, plan, weight, groups)
     form = [weight.tiles, weight.slices, weight.slice_groups]
     sizes = [*_sizes(call), *form, groups, run, *_ending(call)]
     how = Launch(blocks, plan.threads, plan.shared_bytes, dependent=call.dependent)
     start(found, how, _addresses(call, blocks * 2 * plan.block_sum, device), sizes)
 
 
+def _launch_warpgroups(call: Call, plan: WarpgroupPlan, device: int) -> None:
+    arranging, found = _loaded(device, plan)
+    weight = call.weight
+    units = -(-groups_of(weight.shape[1]) // plan.stage_groups)
+    image = torch.empty(units * plan.unit_bytes, dtype=torch.uint8, device=call.x.device)
+    how = Launch(-(-image.nbytes // (16 * _ARRANGING)), _ARRANGING, 0, dependent=call.dependent)
+    stride, count, rows, columns = _sizes(call)
+    sizes = [stride, count, columns, units * plan.stage_groups]
+    start(arranging, how, [call.x.data_ptr(), image.data_ptr()], sizes)
+    blocks, run = _runs(found, plan, weight, units)
+    form = [weight.tiles, weight.slices, weight.slice_groups]
+    how = Launch(blocks, plan.threads, plan.shared_bytes, dependent=call.dependent)
+    addresses = _addresses(call, blocks * 2 * plan.block_sum, device)
+    addresses[1] = image.data_ptr()
+    start(found, how, addresses, [count, rows, *form, units, run, *_ending(call)])
+
+
+def _runs(
+    found: Kernel, plan: WidePlan | WarpgroupPlan, weight: FragmentMatrix, units: int
+) -> tuple[int, int]:
+    """Blocks and the length of their runs through (row block, unit) pairs."""
+    work = -(-weight.tiles // plan.block_tiles) * units
+    run = -(-work // found.multiprocessors)
+    return -(-work // run), run
+
+
 def _addresses(call: Call, partial_bytes: int, device: int) -> list[int | None]:
-    """The address parameters of both kernels, with a new buffer for partial sums.
+    """The address parameters of a product, with a new buffer for partial sums.
 
     The buffer may be given out again at once: whoever gets it runs behind this kernel.
     """
@@ -179,12 +215,12 @@ def _addresses(call: Call, partial_bytes: int, device: int) -> list[int | None]:
 
 
 def _sizes(call: Call) -> list[int]:
-    """Stride of x, tokens, rows and columns: the first integers of both kernels."""
+    """Stride of x, tokens, rows and columns: the first integers of the kernels that read x."""
     return [call.x.stride(0), call.x.shape[0], *call.weight.shape]
 
 
 def _ending(call: Call) -> list[int]:
-    """The last integers of both kernels."""
+    """The last integers of every product."""
     return [int(call.weight.paired), int(call.gated)]
 
 
@@ -198,7 +234,7 @@ def _grid(found: Kernel, plan: StreamPlan, tiles: int) -> tuple[int, int, bool]:
     alone = (count, plan.shared_bytes, False)
     limit = shared_limit(found.architecture)
     shared = plan.shared_bytes + count * plan.tile_sum
-    if slices == 1 or slices > _MOST_CLUSTERED or found.architecture < 90 or shared > limit:
+    if slices == 1 or not plan.clusters or found.architecture < 90 or shared > limit:
         return alone
     most = found.multiprocessors // slices * slices
     clusters = resident_clusters(found, Launch(most, plan.threads, shared, slices, dependent=False))
@@ -209,15 +245,26 @@ def _grid(found: Kernel, plan: StreamPlan, tiles: int) -> tuple[int, int, bool]:
     return (count, shared, True) if shared <= limit else alone
 
 
-def _plan(number: int, weight: FragmentMatrix, count: int) -> StreamPlan | WidePlan:
+def _plan(number: int, weight: FragmentMatrix, count: int) -> Plan:
     if count > FEW:
-        return wide_plan(number, weight.entry.bits, count)
+        return many_plan(number, weight.entry.bits, weight.slice_groups, count)
     return stream_plan(number, weight.entry.bits, weight.shape[1], count)
 
 
-def _loaded(device: int, plan: StreamPlan | WidePlan) -> Kernel:
-    stem = "stream" if isinstance(plan, StreamPlan) else "wide"
-    return kernel(device, f"{stem}.cu", f"linear_{stem}", tuple(plan.defines.items()))
+def programs(number: int, plan: Plan) -> list[Program]:
+    """What a call with these sizes starts on an architecture; the product itself is the last."""
+    product = Program.of(f"{_STEMS[type(plan)]}.cu", number, plan.defines)
+    if not isinstance(plan, WarpgroupPlan):
+        return [product]
+    return [Program.of("arrange.cu", number, {"TOKENS": plan.tokens}), product]
+
+
+def _loaded(device: int, plan: Plan) -> list[Kernel]:
+    return [_kernel(device, program) for program in programs(architecture(device), plan)]
+
+
+def _kernel(device: int, program: Program) -> Kernel:
+    return kernel(device, program.source, _NAMES[program.source], program.defines)
 
 
 @cache

@@ -1,8 +1,8 @@
 """Sizes of the CUDA kernels for a card, a format and a width: pure arithmetic.
 
 How the columns are split (`Split`) decides the order of the sums, and the fragment order of a
-weight. It depends on the architecture and the width only, never on the number of tokens. All other
-sizes change time alone.
+weight. It depends on architecture, format and width only, never on the number of tokens. All other
+sizes change time alone. `wide_plan` has the sizes for more than 16 tokens.
 """
 
 from collections.abc import Mapping
@@ -29,6 +29,18 @@ _BARRIERS: Final = 128
 # Registers hold the activations of two groups of 16 tokens beside twenty warps' other needs.
 _MOST_WARPS: Final = 20
 _LEAST_WARPS: Final = 8
+_MOST_REDUCERS: Final = 4
+# Registers of a multiprocessor, and what a reducer has once it left the rest to multiplying warps.
+_REGISTERS: Final = 65536
+_REDUCER_REGISTERS: Final = 40
+# What a thread of a multiplying warp needs for the activations of a group and token tile (eight
+# words, two offsets, addresses), and beside activations, sums and words: by what was compiled.
+_ACTIVATION_REGISTERS: Final = 12
+_OTHER_REGISTERS: Final = 24
+# More slices than this meet in memory: few clusters of more blocks fit a card at once.
+_MOST_CLUSTERED: Final = 4
+# The architecture that can move registers between warpgroups.
+_WARPGROUPS: Final = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +57,7 @@ class Split:
         return self.warps * self.groups
 
 
-# Measured on one H200 with Q4: groups of a row -> split.
+# Measured on one H200: groups of a row -> split.
 _LARGE: Final[Mapping[int, Split]] = MappingProxyType(
     {
         32: Split(16, 2, 1),
@@ -55,6 +67,12 @@ _LARGE: Final[Mapping[int, Split]] = MappingProxyType(
         160: Split(20, 2, 4),
         272: Split(17, 2, 8),
     }
+)
+# The same where one format of that width wants another: bits and groups -> split. Q4 of 5120
+# columns needs half the sums that way (16 tokens 20 % faster, one 2 % slower); Q5 there wants the
+# warps (one token 11 % slower). Q5 of 6144 columns is 1 to 3 % faster at 1, 8 and 16 tokens.
+_LARGE_OF_BITS: Final[Mapping[tuple[int, int], Split]] = MappingProxyType(
+    {(4, 80): Split(10, 4, 2), (5, 96): Split(12, 4, 2)}
 )
 
 
@@ -68,6 +86,9 @@ class StreamPlan:
     reducers: int
     token_tiles: int
     ahead: int
+    twins: int = 1
+    multiplier_registers: int = 0
+    clusters: bool = True
 
     @property
     def threads(self) -> int:
@@ -97,47 +118,8 @@ class StreamPlan:
             "REDUCERS": self.reducers,
             "TOKEN_TILES": self.token_tiles,
             "AHEAD": self.ahead,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class WidePlan:
-    """Sizes of linear_wide; see cuda/wide.cu for what each means."""
-
-    bits: int
-    row_warps: int
-    stages: int
-    token_tiles: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return 32 * self.row_warps
-
-    @property
-    def block_tiles(self) -> int:
-        """Row tiles of a block."""
-        return 2 * self.row_warps
-
-    @property
-    def block_sum(self) -> int:
-        """Bytes of the sums of one row block."""
-        return 512 * self.token_tiles * self.block_tiles
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block: the ring, and one word."""
-        tile = code_bytes(self.bits) + scale_bytes(self.bits)
-        return self.stages * (1024 * self.token_tiles + self.block_tiles * tile) + 16
-
-    @property
-    def defines(self) -> dict[str, int]:
-        """Compile-time constants."""
-        return {
-            "BITS": self.bits,
-            "ROW_WARPS": self.row_warps,
-            "STAGES": self.stages,
-            "TOKEN_TILES": self.token_tiles,
+            "TWINS": self.twins,
+            "MULTIPLIER_REGISTERS": self.multiplier_registers,
         }
 
 
@@ -147,11 +129,12 @@ def shared_limit(architecture: int) -> int:
     return _SHARED.get(architecture) or _SHARED_OF_GENERATION.get(generation, 99 * _KIB)
 
 
-def split_of(architecture: int, columns: int) -> Split:
+def split_of(architecture: int, bits: int, columns: int) -> Split:
     """The split for rows of that many columns: measured, or what pads least."""
     groups = groups_of(columns)
     if shared_limit(architecture) >= 163 * _KIB:
-        return _LARGE.get(groups) or _split(groups, _MOST_WARPS)
+        measured = _LARGE_OF_BITS.get((bits, groups)) or _LARGE.get(groups)
+        return measured or _split(groups, _MOST_WARPS)
     # Half the warps: their sums and the ring have to share 99 KiB.
     return _split(groups, _MOST_WARPS // 2)
 
@@ -159,28 +142,54 @@ def split_of(architecture: int, columns: int) -> Split:
 def stream_plan(architecture: int, bits: int, columns: int, tokens: int) -> StreamPlan:
     """Sizes for 1..16 tokens."""
     assert 1 <= tokens <= FEW, tokens
-    return fitted(architecture, bits, split_of(architecture, columns), -(-tokens // 8))
+    return fitted(architecture, bits, split_of(architecture, bits, columns), -(-tokens // 8))
 
 
-def fitted(architecture: int, bits: int, split: Split, token_tiles: int) -> StreamPlan:
+def fitted(
+    architecture: int, bits: int, split: Split, token_tiles: int, *, ring: int = _RING
+) -> StreamPlan:
     """As many reducers and stages as fit, up to four and to what covers the latency.
 
-    Registers are given to warps by fours, so reducers fill up the last four.
+    Registers are given to warps by fours, so reducers fill up the last four. Where activations
+    leave too few of them, multiplying warps take over what the reducers do not need.
     """
-    most = min(max(_RING // _stage(bits, split), 3), 6)
-    for reducers in range(4 - split.warps % 4, 0, -1):
+    most = min(max(ring // _stage(bits, split), 3), 6)
+    for reducers in range(_MOST_REDUCERS - split.warps % 4, 0, -1):
+        threads = 32 * (split.warps + reducers)
+        twins, registers = _register_use(architecture, bits, split, token_tiles, threads)
         for stages in range(most, 1, -1):
-            plan = StreamPlan(bits, split, stages, reducers, token_tiles, ahead=min(2, stages))
+            plan = StreamPlan(
+                bits,
+                split,
+                stages,
+                reducers,
+                token_tiles,
+                ahead=min(2, stages),
+                twins=twins,
+                multiplier_registers=registers,
+                clusters=split.slices <= _MOST_CLUSTERED,
+            )
             if plan.shared_bytes <= shared_limit(architecture):
                 return plan
     raise AssertionError(f"no plan for {bits} bits, {split} on sm_{architecture}")
 
 
-def wide_plan(architecture: int, bits: int, tokens: int) -> WidePlan:
-    """Sizes for 17..64 tokens."""
-    assert FEW < tokens <= WIDE, tokens
-    plans = (WidePlan(bits, 8, n, 4 if tokens <= 32 else 8) for n in (4, 3))
-    return next(plan for plan in plans if plan.shared_bytes <= shared_limit(architecture))
+def _register_use(
+    architecture: int, bits: int, split: Split, token_tiles: int, threads: int
+) -> tuple[int, int]:
+    """Groups in flight together, and registers of multiplying warps (0: those of the launch)."""
+    warps = -(-threads // 128) * 4
+    launched = min(_REGISTERS // (32 * warps) // 8 * 8, 255)
+    fixed = split.groups * token_tiles * _ACTIVATION_REGISTERS + 4 * token_tiles + _OTHER_REGISTERS
+    one = 4 * token_tiles + bits + 1
+    if bits < 8 and split.groups > 1 and fixed + 2 * one <= launched:
+        return 2, 0
+    reducers = threads // 32 - split.warps
+    may_move = split.warps % 4 == 0 and reducers == _MOST_REDUCERS
+    if architecture != _WARPGROUPS or not may_move or fixed + one <= launched:
+        return 1, 0
+    moved = launched * (split.warps + reducers) - _REDUCER_REGISTERS * reducers
+    return 1, moved // split.warps // 8 * 8
 
 
 def _stage(bits: int, split: Split) -> int:

@@ -12,10 +12,11 @@ activation row only the 8 neighbours 32 c + 8 j .. + 7, which one 16-byte load b
 Code blocks, lane after lane (u = code + 2^(bits - 1)):
 
     Q4  512 bytes: word m holds nibble u at bits 4 (i + 4 p), rotated left by 3
-    Q5  512 bytes: the low nibbles so, rotated left by 2; then 128 bytes: one word a lane, bit 4
-        of u at bit 4 m + i + 16 p, rotated left by 6
-    Q6  512 bytes: the low nibbles so, rotated left by 1; then 256 bytes: word c a lane, bits 4
-        and 5 of u at bits 2 (4 m0 + i) + 16 p, rotated left by 5
+    Q5  512 bytes: word m holds u of registers i < 3 at bits 5 i + 16 p and bit 0 of u of register
+        3 at bit 31 - 16 p, rotated left by 2; then 128 bytes: one word a lane, the rest of u of
+        register 3 at bits 4 m + 16 p, rotated left by 3
+    Q6  512 bytes: word m holds the low nibble of u at bits 4 (i + 4 p), rotated left by 1; then
+        256 bytes: word c a lane, bits 4 and 5 of u at bits 2 (4 m0 + i) + 16 p, rotated left by 5
     W8  two times 512 bytes (c = 0, 1): word (m0, e) holds the code itself at byte h + 2 p
 
 A scale block holds eight pairs of binary16, rows r and r + 8: 32 bytes, for W8 one such run for
@@ -286,22 +287,34 @@ def _decode4(codes: Tensor) -> tuple[Tensor, None]:
 
 
 def _encode5(base: Tensor, high: Tensor) -> Tensor:
-    tiles, _, _, groups, _ = high.shape
-    wide = high.reshape(tiles, 2, 8, groups, 2, 4).to(torch.int32)  # a byte is c j, its bits m0 e p
-    wide = (wide & 0x55) | ((wide & 0xAA) << 15)
-    word = wide[:, 0, ..., 0, :] | (wide[:, 1, ..., 0, :] << 1)
-    word |= (wide[:, 0, ..., 1, :] << 8) | (wide[:, 1, ..., 1, :] << 9)  # [tiles, r, groups, j]
-    top = _rotated(~word, 6).permute(0, 2, 1, 3).reshape(tiles, groups, _LANES, 1)
-    return _joined(_nibbles(base, 2, 0), top)
+    tiles, _, _, groups, _ = base.shape
+    code = base.reshape(tiles, 2, 8, groups, 2, 4, 2, 2).to(torch.int32)
+    code = (code & 0x0F) | ((code & 0xF0) << 12)  # [tiles, h, r, groups, c, j, m0, e]
+    top = ~high.reshape(tiles, 2, 8, groups, 2, 4).to(torch.int32)  # a byte is c j, its bits m0 e p
+    top = torch.stack([top >> count for count in (0, 2, 4, 6)], -1).unflatten(-1, (2, 2))
+    code |= ((top & 1) << 4) | ((top & 2) << 19)
+    first, second, third, fourth = (code[:, i & 1, ..., i >> 1] for i in range(4))
+    word = first | (second << 5) | (third << 10) | _rotated(fourth & 0x00010001, 31)
+    word = _rotated(word, 2).permute(0, 2, 1, 4, 3, 5).reshape(tiles, groups, _LANES, 4)
+    rest = ((fourth >> 1) & 0x000F000F).permute(0, 2, 1, 4, 3, 5).reshape(word.shape)
+    last = rest[..., 0] | (rest[..., 1] << 4) | (rest[..., 2] << 8) | (rest[..., 3] << 12)
+    return _joined(word, _rotated(last, 3).unsqueeze(-1))
 
 
 def _decode5(codes: Tensor) -> tuple[Tensor, Tensor]:
     tiles, groups, _ = codes.shape
-    word = ~_rotated(_words(codes, 512, 1), 26)
-    wide = torch.cat([word >> (h + 8 * c) for h in (0, 1) for c in (0, 1)], -1)
-    high = ((wide & 0x55) | ((wide >> 15) & 0xAA)).to(torch.uint8)
-    high = high.view(tiles, groups, 8, 4, 2, 2).permute(0, 4, 2, 1, 5, 3)
-    return _nibble_bytes(_words(codes, 0, 4), 2, 0), high.reshape(tiles, 2, 8, groups, 8)
+    word = _rotated(_words(codes, 0, 4), 30)
+    last = _rotated(_words(codes, 512, 1), 29)
+    rest = torch.cat([last >> count for count in (0, 4, 8, 12)], -1) & 0x000F000F
+    fourth = (rest << 1) | (_rotated(word, 1) & 0x00010001)
+    code = torch.stack([word, word >> 5, word >> 10, fourth], -1) & 0x001F001F
+    code = code.view(tiles, groups, 8, 4, 2, 2, 2, 2)  # [tiles, groups, r, j, c, m0, e, h]
+    code = code.permute(0, 7, 2, 1, 4, 3, 5, 6)
+    low = ((code & 0x0F) | ((code >> 12) & 0xF0)).to(torch.uint8)
+    bits = ~(((code >> 4) & 1) | ((code >> 19) & 2)) & 3
+    high = sum(bits[..., i >> 1, i & 1] << (2 * i) for i in range(4))
+    assert isinstance(high, Tensor)
+    return low.reshape(tiles, 2, 8, groups, 32), high.to(torch.uint8).flatten(4)
 
 
 def _encode6(base: Tensor, high: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from ninfer.ops.linear.unpack import (
     block_places,
     decode_e2m1,
     decode_e4m3,
+    product_columns,
     unpack_bytes,
     unpack_nibbles,
     unpack_scales,
@@ -79,7 +80,6 @@ def add_group(
     codes,
     scales,
     r,
-    y,
     BITS: tl.constexpr,
     PLAIN: tl.constexpr,
     OPERAND: tl.constexpr,
@@ -87,36 +87,24 @@ def add_group(
 ):
     """The sums `low` and `high` [.., R, TN] of rows r and r + 8, with 64 columns more.
 
-    `codes` and `scales` [.., R, 1] point to a block of each row's tile, `column` [.., 16, 1] are
-    the columns of the first plane; t is [.., 1, TN], r [.., R, 1] and y [.., 1, 16]. A leading
-    dimension is for column slices that are summed apart.
+    `codes` and `scales` [.., R, 1] point to a block of each row's tile, `column` [.., 64, 1]
+    ([.., 32, 1] for 8-bit codes) are its columns in product order; t is [.., 1, TN] and
+    r [.., R, 1]. A leading dimension is for column slices that are summed apart.
     """
+    zero = tl.zeros(low.shape, tl.float32)
     if BITS == 8:
         for c in tl.static_range(2):
-            p = unpack_bytes(codes + 128 * c, r, y, PLAIN, OPERAND)
-            at = column + 32 * c
-            x0 = activations(x, t, T, stride, at, K, OPERAND, RAGGED)
-            x1 = activations(x, t, T, stride, at + 2, K, OPERAND, RAGGED)
-            zero = tl.zeros(low.shape, tl.float32)
-            a = dot(p[2], x1, dot(p[0], x0, zero))
-            b = dot(p[3], x1, dot(p[1], x0, zero))
+            below, above = unpack_bytes(codes + 128 * c, r, PLAIN, OPERAND)
+            b = activations(x, t, T, stride, column + 32 * c, K, OPERAND, RAGGED)
             s, z = unpack_scales(tl.load(scales + 8 * c))
-            low += a * s
-            high += b * z
+            low += dot(below, b, zero) * s
+            high += dot(above, b, zero) * z
     else:
-        p = unpack_nibbles(codes, r, y, BITS, PLAIN, OPERAND)
-        x0 = activations(x, t, T, stride, column, K, OPERAND, RAGGED)
-        x1 = activations(x, t, T, stride, column + 2, K, OPERAND, RAGGED)
-        x2 = activations(x, t, T, stride, column + 4, K, OPERAND, RAGGED)
-        x3 = activations(x, t, T, stride, column + 6, K, OPERAND, RAGGED)
-        zero = tl.zeros(low.shape, tl.float32)
-        a, b = dot(p[0], x0, zero), dot(p[1], x0, zero)
-        a, b = dot(p[2], x1, a), dot(p[3], x1, b)
-        a, b = dot(p[4], x2, a), dot(p[5], x2, b)
-        a, b = dot(p[6], x3, a), dot(p[7], x3, b)
+        below, above = unpack_nibbles(codes, r, BITS, PLAIN, OPERAND)
+        b = activations(x, t, T, stride, column, K, OPERAND, RAGGED)
         s, z = unpack_scales(tl.load(scales))
-        low += a * s
-        high += b * z
+        low += dot(below, b, zero) * s
+        high += dot(above, b, zero) * z
     return low, high
 
 
@@ -148,16 +136,13 @@ def fragment_product(
     OPERAND: tl.constexpr,
 ):
     """Products with a weight in fragment order; grid (token tiles, row blocks, splits)."""
-    rr, y = tl.arange(0, R), tl.arange(0, 16)
+    rr = tl.arange(0, R)
     t = tl.program_id(0) * TN + tl.arange(0, TN)
     tile = tl.program_id(1) * (R // 8) + rr // 8
     r = rr % 8
     # Rows behind the matrix read the last tile again and are not stored.
     rows = words + tl.minimum(tile, tiles - 1).to(tl.int64) * tile_units * 4  # [R]
-    if BITS == 8:  # noqa: SIM108 - a choice of the compiler, not a value
-        place = 4 * (y // 2) + (y & 1)
-    else:
-        place = 32 * ((y // 2) & 1) + 8 * (y // 4) + (y & 1)
+    place = product_columns(tl.arange(0, 32 if BITS == 8 else 64))
     # Columns come in neighbouring pairs, which the compiler cannot see: it copies four bytes then.
     # The hint stays with this operation, so it cannot stand in a function of its own.
     place = tl.max_contiguous(tl.multiple_of(place, 2), 2)
@@ -182,7 +167,6 @@ def fragment_product(
                 codes[:, None],
                 (scales + r)[:, None],
                 r[:, None],
-                y[None, :],
                 BITS,
                 PLAIN,
                 OPERAND,

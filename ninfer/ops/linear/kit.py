@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Final
 
 from ninfer.formats import numeric_format
+from ninfer.ops.linear import fast
 from ninfer.ops.linear.compiler import Program, binary
-from ninfer.ops.linear.fast_plan import FEW, WIDE, stream_plan, wide_plan
+from ninfer.ops.linear.fast_plan import FEW, WIDE, split_of, stream_plan
 from ninfer.ops.linear.fragment_order import FORMATS
+from ninfer.ops.linear.wide_plan import many_plan
 
 # Columns of the matrices in fragment order of all registered models, drafters included.
 WIDTHS: Final = (512, 2048, 4096, 5120, 6144, 10240, 17408)
@@ -18,12 +20,13 @@ def programs(architecture: int) -> list[Program]:
     for form in FORMATS:
         bits = numeric_format(form).bits
         for columns in WIDTHS:
-            for tokens in (8, FEW):
-                plan = stream_plan(architecture, bits, columns, tokens)
-                found[Program.of("stream.cu", architecture, plan.defines)] = None
-        for tokens in (32, WIDE):
-            wide = wide_plan(architecture, bits, tokens)
-            found[Program.of("wide.cu", architecture, wide.defines)] = None
+            groups = split_of(architecture, bits, columns).slice_groups
+            plans: list[fast.Plan] = [
+                stream_plan(architecture, bits, columns, tokens) for tokens in (8, FEW)
+            ]
+            plans += [many_plan(architecture, bits, groups, tokens) for tokens in (32, WIDE)]
+            for plan in plans:
+                found |= dict.fromkeys(fast.programs(architecture, plan))
     return list(found)
 
 

@@ -8,7 +8,8 @@ from ninfer.ops.tuning import Shape, Tile
 
 # Up to this many tokens a call is one token tile, and a row's bits do not depend on their number.
 FEW: Final = 64
-_TOKEN_TILES: Final = (16, 32, FEW)
+# Not 8: Triton 3.6 makes products of 8 tokens for sm_90 by other instructions than those of more.
+TOKEN_TILES: Final = (16, 32, FEW)
 BLOCK: Final = 64
 
 
@@ -28,7 +29,7 @@ class Plan:
 def few_rows(tile: Tile, columns: int, count: int) -> Plan:
     """The plan for 1..64 tokens: the least token tile that holds them, all else by shape alone."""
     assert 1 <= count <= FEW, count
-    return _plan(tile, columns, next(size for size in _TOKEN_TILES if count <= size))
+    return _plan(tile, columns, next(size for size in TOKEN_TILES if count <= size))
 
 
 def many_rows(tile: Tile, columns: int) -> Plan:

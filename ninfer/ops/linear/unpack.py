@@ -2,10 +2,10 @@
 
 Fragment order (see `fragment_order`) is read as a tile [rows, 16] of 32-bit words: element
 (row, y) is word m = y % 4 of lane 4 r + j with j = y // 4, and holds codes of row r and of row
-r + 8. As operands of products those are planes [rows, 16]: `h` is the half of the tile (row r or
-r + 8), `q` one of the products of a block. With c, m0 and p the bits of y (y = 4 j + 2 c + m0, and
-p in the place of m0), plane q = 2 m0 + e holds column 32 c + 8 j + 2 q + p of 4- to 6-bit codes,
-and plane q = e column 4 (y // 2) + 2 q + p of each half block of 8-bit codes.
+r + 8. As operand of a product each half of the tile (rows r, or rows r + 8) is one plane
+[rows, 64], whose columns stand in product order: place n = 16 m + 8 e + 2 j + p is column
+32 c + 8 j + 4 m0 + 2 e + p with m = 2 c + m0, so that a lane's own words are its own operands. Of
+8-bit codes half a block at a time is a plane [rows, 32], n = 16 m0 + 8 e + 2 j + p.
 
 Each codec has two forms with equal values: assembly that makes two bf16 codes by one LOP3 and one
 FMA, and plain integer arithmetic for other operand types and for Triton's interpreter.
@@ -17,10 +17,10 @@ import triton.language as tl
 # Bits by which the stored words are rotated left, so that codes meet the bf16 mantissa.
 _TURN = {4: 3, 5: 2, 6: 1}
 # bf16 pairs: the nibble's place, the number it is added to, and minus what is too much.
-_MASK = {4: 0x00780078, 5: 0x003C003C, 6: 0x001E001E}
+_MASK = {4: 0x00780078, 5: 0x007C007C, 6: 0x001E001E}
 _FLOOR = {4: 0x41804180, 5: 0x42004200, 6: 0x42804280}
 _EXCESS = {4: 0xC1C0C1C0, 5: 0xC240C240, 6: 0xC2C0C2C0}
-_HIGH_MASK = {5: 0x00400040, 6: 0x00600060}
+_HIGH_MASK = 0x00600060
 _ONES = 0x3F803F80
 _MINUS_ONES = 0xBF80BF80
 
@@ -30,12 +30,17 @@ def _assembly(bits: int) -> str:
     lines = ["{", ".reg .b32 t, u, one, less;"]
     lines += [f"mov.b32 one, {_ONES:#010x};", f"mov.b32 less, {_EXCESS[bits]:#010x};"]
     for i in range(4):
-        lines.append(f"shf.r.wrap.b32 t, $4, $4, {4 * i};")
-        lines.append(f"lop3.b32 t, t, {_MASK[bits]:#010x}, {_FLOOR[bits]:#010x}, 0xEA;")
-        if bits > 4:
+        if bits == 5 and i == 3:
+            # Four bits from the lane's last word, which is turned to them already, and one.
+            lines.append(f"lop3.b32 t, $5, {_MASK[4]:#010x}, {_FLOOR[5]:#010x}, 0xEA;")
+            lines += ["shl.b32 u, $4, 1;", "lop3.b32 t, u, 0x00040004, t, 0xEA;"]
+        else:
+            lines.append(f"shf.r.wrap.b32 t, $4, $4, {(5 if bits == 5 else 4) * i};")
+            lines.append(f"lop3.b32 t, t, {_MASK[bits]:#010x}, {_FLOOR[bits]:#010x}, 0xEA;")
+        if bits == 6:
             # The high bits of the word are turned to the front already.
-            lines.append(f"shf.r.wrap.b32 u, $5, $5, {(bits - 4) * i};")
-            lines.append(f"lop3.b32 t, u, {_HIGH_MASK[bits]:#010x}, t, 0xEA;")
+            lines.append(f"shf.r.wrap.b32 u, $5, $5, {2 * i};")
+            lines.append(f"lop3.b32 t, u, {_HIGH_MASK:#010x}, t, 0xEA;")
         lines.append(f"fma.rn.bf16x2 ${i}, t, one, less;")
     return "\n".join([*lines, "}"])
 
@@ -80,52 +85,72 @@ def _turned(word, count: tl.constexpr):
 
 
 @triton.jit
-def _turned_by(word, count):
-    """32-bit words rotated right by 0..31 bits."""
-    return tl.inline_asm_elementwise(
-        "shf.r.wrap.b32 $0, $1, $1, $2;",
-        "=r,r,r",
-        [word, count],
-        dtype=tl.int32,
-        is_pure=True,
-        pack=1,
-    )
+def _turned_word(word, count: tl.constexpr):
+    return _turned(word, count).to(tl.int32, bitcast=True)
 
 
 @triton.jit
-def nibble_plane(block, row, y, m0: tl.constexpr, i, BITS: tl.constexpr):
-    """Codes [rows, 16] of the plane of word m0 and register i = h + 2 e, as int32."""
-    p = y & 1
-    word = tl.load(block + row * 16 + (y - p + m0))
-    turn: tl.constexpr = 7 - BITS
-    code = (_turned(word, turn) >> (4 * i + 16 * p)) & 15
+def nibble_code(block, r, j, m, i, p, BITS: tl.constexpr):
+    """4-, 5- or 6-bit codes as int32: half p of register i = h + 2 e of word m of lane 4 r + j."""
+    turned = _turned(tl.load(block + 16 * r + 4 * j + m), 7 - BITS)
     if BITS == 5:
-        high = _turned(tl.load(block + 128 + row * 4 + y // 4), 6)
-        code += ((high >> (4 * (y & 2) + 4 * m0 + i + 16 * p)) & 1) << 4
+        last = _turned(tl.load(block + 128 + 4 * r + j), 3)
+        fourth = ((last >> (4 * m + 16 * p)) & 15) << 1
+        fourth += (turned >> (31 - 16 * p)) & 1
+        code = tl.where(i < 3, (turned >> (5 * i + 16 * p)) & 31, fourth)
+    else:
+        code = (turned >> (4 * i + 16 * p)) & 15
     if BITS == 6:
-        high = _turned(tl.load(block + 128 + row * 8 + y // 2), 5)
-        code += ((high >> (8 * m0 + 2 * i + 16 * p)) & 3) << 4
+        high = _turned(tl.load(block + 128 + 8 * r + 2 * j + m // 2), 5)
+        code += ((high >> (8 * (m % 2) + 2 * i + 16 * p)) & 3) << 4
     return code.to(tl.int32) - (1 << (BITS - 1))
 
 
 @triton.jit
-def unpack_nibbles(block, row, y, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERAND: tl.constexpr):
-    """Planes of 4-, 5- or 6-bit codes: eight [rows, 16] of OPERAND, index 2 q + h.
+def byte_code(block, r, j, m0, e, h, p):
+    """8-bit codes of half a block as int32: byte h + 2 p of word (m0, e) of lane 4 r + j."""
+    word = tl.load(block + 16 * r + 4 * j + 2 * m0 + e).to(tl.uint32, bitcast=True)
+    byte = ((word >> (8 * h + 16 * p)) & 255).to(tl.int32)
+    return byte - 2 * (byte & 128)
 
-    `block` [rows, 1] points to each row's code block, `row` [rows, 1] is r, `y` is [1, 16].
+
+@triton.jit
+def product_columns(n):
+    """Columns of a block, or of half a block of 8-bit codes, that stand at places `n`."""
+    return 32 * (n // 32) + 8 * ((n // 2) % 4) + 4 * ((n // 16) % 2) + 2 * ((n // 8) % 2) + n % 2
+
+
+@triton.jit
+def turned_high(block, row, BITS: tl.constexpr):
+    """The words of high bits [.., rows, 16] for words (j, m), their first field in front.
+
+    Turned by constants and joined: counts by column would keep the compiler from decoding in the
+    registers of the product.
+    """
+    if BITS == 5:
+        last = tl.load(block + 128 + row * 4 + _line(block, 4))
+        even = tl.join(last, _turned_word(last, 8))
+        odd = tl.join(_turned_word(last, 4), _turned_word(last, 12))
+        return _rows_of(tl.join(even, odd), block, 16)
+    else:
+        high = tl.load(block + 128 + row * 8 + _line(block, 8))
+        return _rows_of(tl.join(high, _turned_word(high, 8)), block, 16)
+
+
+@triton.jit
+def unpack_nibbles(block, row, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERAND: tl.constexpr):
+    """4-, 5- or 6-bit codes of rows r and of rows r + 8: two planes [.., rows, 64] of OPERAND.
+
+    `block` [.., rows, 1] points to each row's code block, `row` [.., rows, 1] is r.
     """
     if PLAIN:
-        return (
-            nibble_plane(block, row, y, 0, 0, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 0, 1, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 0, 2, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 0, 3, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 1, 0, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 1, 1, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 1, 2, BITS).to(OPERAND),
-            nibble_plane(block, row, y, 1, 3, BITS).to(OPERAND),
-        )
+        n = _line(block, 64)
+        m, e, j, p = n // 16, (n // 8) % 2, (n // 2) % 4, n % 2
+        low = nibble_code(block, row, j, m, 2 * e, p, BITS)
+        high = nibble_code(block, row, j, m, 1 + 2 * e, p, BITS)
+        return low.to(OPERAND), high.to(OPERAND)
     else:
+        y = _line(block, 16)
         words = tl.load(block + row * 16 + y)
         if BITS == 4:
             pairs = tl.inline_asm_elementwise(
@@ -137,12 +162,7 @@ def unpack_nibbles(block, row, y, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERA
                 pack=1,
             )
         else:
-            if BITS == 5:
-                high = tl.load(block + 128 + row * 4 + y // 4)
-                high = _turned_by(high, 4 * (y & 3))
-            else:
-                high = tl.load(block + 128 + row * 8 + y // 2)
-                high = _turned_by(high, 8 * (y & 1))
+            high = turned_high(block, row, BITS)
             pairs = tl.inline_asm_elementwise(
                 _UNPACK5 if BITS == 5 else _UNPACK6,
                 "=r,=r,=r,=r,r,r",
@@ -151,65 +171,74 @@ def unpack_nibbles(block, row, y, BITS: tl.constexpr, PLAIN: tl.constexpr, OPERA
                 is_pure=True,
                 pack=1,
             )
-        a0, b0 = _planes(pairs[0])
-        a1, b1 = _planes(pairs[1])
-        a2, b2 = _planes(pairs[2])
-        a3, b3 = _planes(pairs[3])
-        return a0, a1, a2, a3, b0, b1, b2, b3
+        return _operand(pairs[0], pairs[2]), _operand(pairs[1], pairs[3])
 
 
 @triton.jit
-def _planes(pairs):
-    """Pairs of bf16 [.., rows, 16] of words m0 = y & 1 as two planes of bf16 [.., rows, 16]."""
-    if len(pairs.shape) == 3:
-        even, odd = tl.split(pairs.reshape(pairs.shape[0], pairs.shape[1], 8, 2))
+def _operand(even, odd):
+    """Pairs of bf16 [.., rows, 16] of words (j, m), for e = 0 and 1, as a plane [.., rows, 64]."""
+    low = tl.join(_low(even), _low(odd))
+    high = tl.join(_high(even), _high(odd))
+    rows: tl.constexpr = even.numel // 16
+    places = tl.join(low, high).reshape(rows, 4, 4, 2, 2).permute(0, 2, 3, 1, 4)
+    return _rows_of(places, even, 64)
+
+
+@triton.jit
+def _line(like, COUNT: tl.constexpr):
+    """0 .. COUNT - 1 along the last of the two or three dimensions of `like`."""
+    n = tl.arange(0, COUNT)
+    if len(like.shape) == 3:
+        return n[None, None, :]
     else:
-        even, odd = tl.split(pairs.reshape(pairs.shape[0], 8, 2))
-    return _spread(even), _spread(odd)
+        return n[None, :]
 
 
 @triton.jit
-def _spread(pairs):
-    """Pairs of bf16 [.., rows, 8], the first in the low half, as bf16 [.., rows, 16]."""
-    low = pairs.to(tl.int16).to(tl.bfloat16, bitcast=True)
-    high = (pairs >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
-    if len(pairs.shape) == 3:
-        return tl.join(low, high).reshape(pairs.shape[0], pairs.shape[1], 16)
+def _rows_of(values, like, COUNT: tl.constexpr):
+    """Values with the leading dimensions of `like` and COUNT in the last."""
+    if len(like.shape) == 3:
+        return values.reshape(like.shape[0], like.shape[1], COUNT)
     else:
-        return tl.join(low, high).reshape(pairs.shape[0], 16)
+        return values.reshape(like.shape[0], COUNT)
 
 
 @triton.jit
-def byte_plane(block, row, y, e: tl.constexpr, h):
-    """8-bit codes [rows, 16] of plane e and half h, as int32."""
-    p = y & 1
-    word = tl.load(block + row * 16 + (y - p + e)).to(tl.uint32, bitcast=True)
-    byte = ((word >> (8 * h + 16 * p)) & 255).to(tl.int32)
-    return byte - 2 * (byte & 128)
+def _low(pairs):
+    return pairs.to(tl.int16).to(tl.bfloat16, bitcast=True)
 
 
 @triton.jit
-def unpack_bytes(block, row, y, PLAIN: tl.constexpr, OPERAND: tl.constexpr):
-    """Planes of 8-bit codes of half a block: four [rows, 16] of OPERAND, index 2 q + h."""
+def _high(pairs):
+    return (pairs >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def unpack_bytes(block, row, PLAIN: tl.constexpr, OPERAND: tl.constexpr):
+    """8-bit codes of half a block, as unpack_nibbles: two planes [.., rows, 32] of OPERAND."""
     if PLAIN:
-        return (
-            byte_plane(block, row, y, 0, 0).to(OPERAND),
-            byte_plane(block, row, y, 0, 1).to(OPERAND),
-            byte_plane(block, row, y, 1, 0).to(OPERAND),
-            byte_plane(block, row, y, 1, 1).to(OPERAND),
-        )
+        n = _line(block, 32)
+        m0, e, j, p = n // 16, (n // 8) % 2, (n // 2) % 4, n % 2
+        low = byte_code(block, row, j, m0, e, 0, p)
+        return low.to(OPERAND), byte_code(block, row, j, m0, e, 1, p).to(OPERAND)
     else:
         pairs = tl.inline_asm_elementwise(
             _UNPACK8,
             "=r,=r,r",
-            [tl.load(block + row * 16 + y)],
+            [tl.load(block + row * 16 + _line(block, 16))],
             dtype=(tl.int32, tl.int32),
             is_pure=True,
             pack=1,
         )
-        a0, b0 = _planes(pairs[0])
-        a1, b1 = _planes(pairs[1])
-        return a0, a1, b0, b1
+        return _byte_operand(pairs[0]), _byte_operand(pairs[1])
+
+
+@triton.jit
+def _byte_operand(pairs):
+    """Pairs of bf16 [.., rows, 16] of words (j, m0, e) as a plane of bf16 [.., rows, 32]."""
+    rows: tl.constexpr = pairs.numel // 16
+    both = tl.join(_low(pairs), _high(pairs)).reshape(rows, 4, 2, 2, 2)
+    return _rows_of(both.permute(0, 2, 3, 1, 4), pairs, 32)
 
 
 @triton.jit

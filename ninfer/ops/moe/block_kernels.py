@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from ninfer.ops.linear.kernels import FP8, NVFP4, activations, add_group, dot, row_weights
-from ninfer.ops.linear.unpack import block_places
+from ninfer.ops.linear.unpack import block_places, product_columns
 
 _FRAGMENTS = tl.constexpr(4)
 
@@ -36,11 +36,8 @@ def _fragment_sums(source, t, weight, tile, HOW: tl.constexpr, SIZES: tl.constex
     STAGES: tl.constexpr = SIZES[2]
     PLAIN: tl.constexpr = SIZES[3]
     OPERAND: tl.constexpr = SIZES[4]
-    r, y = tl.arange(0, R) % 8, tl.arange(0, 16)
-    if BITS == 8:  # noqa: SIM108 - a choice of the compiler, not a value
-        place = 4 * (y // 2) + (y & 1)
-    else:
-        place = 32 * ((y // 2) & 1) + 8 * (y // 4) + (y & 1)
+    r = tl.arange(0, R) % 8
+    place = product_columns(tl.arange(0, 32 if BITS == 8 else 64))
     # Columns come in neighbouring pairs, which the compiler cannot see.
     place = tl.max_contiguous(tl.multiple_of(place, 2), 2)
     tiles = weight[0] + tile * tile_units * 4
@@ -63,7 +60,6 @@ def _fragment_sums(source, t, weight, tile, HOW: tl.constexpr, SIZES: tl.constex
                 codes[:, None],
                 (scales + r)[:, None],
                 r[:, None],
-                y[None, :],
                 BITS,
                 PLAIN,
                 OPERAND,
@@ -91,7 +87,6 @@ def _fragment_sums(source, t, weight, tile, HOW: tl.constexpr, SIZES: tl.constex
                 codes[:, :, None],
                 (scales + r[None, :])[:, :, None],
                 r[None, :, None],
-                y[None, None, :],
                 BITS,
                 PLAIN,
                 OPERAND,

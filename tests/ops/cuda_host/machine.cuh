@@ -48,7 +48,9 @@ constexpr u32 BLOCK_SPACE = 1 << 18;  // addresses of one block's shared memory
 struct Copy { u32 to; const u8* from; int bytes; u32 barrier; };
 struct Warp_ { int arrived = 0; u64 turn = 0; int operation = 0; bool still = false; void* args[32]; };
 struct Meeting { int arrived = 0; u64 turn = 0; };
-struct Block_ { int number, threads; Meeting all, named; std::vector<Warp_> warps; };
+struct Block_ { int number, threads; Meeting all, named, other; std::vector<Warp_> warps; };
+// A product of a warpgroup as one thread issued it: where its operands are, not what they were.
+struct Issued { float* d; const u32* a; u64 b; int columns; bool is_new; };
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
@@ -56,6 +58,8 @@ struct Fiber {
   int thread;
   bool done = false, waited = false;
   std::vector<std::vector<Copy>> groups{1};
+  std::vector<std::vector<Issued>> products{1};
+  bool may_issue = false;
 };
 struct Barrier { int count, pending, bytes; u32 phase; };
 
@@ -82,6 +86,7 @@ inline Index threadIdx, blockIdx;
 extern "C" inline void fiber_main() {
   machine.kernel();
   CHECK(machine.current->groups.size() == 1 || machine.current->groups.back().empty());
+  CHECK(machine.current->products.size() == 1 && machine.current->products.back().empty());
   machine.current->done = true;
   swapcontext(&machine.current->context, &machine.scheduler);
 }
@@ -152,6 +157,7 @@ template <int THREADS> void rendezvous_arrive() {
   if (++m.arrived == THREADS) m.arrived = 0, m.turn++;
 }
 template <int THREADS> void rendezvous_wait() { meet_all(machine.current->block->named, THREADS); }
+template <int THREADS> void meeting() { meet_all(machine.current->block->other, THREADS); }
 
 inline u32 shared_address(const void*) {
   return (machine.current->block->number - machine.first_block) * BLOCK_SPACE;
@@ -205,6 +211,70 @@ inline void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, float c0, floa
   std::memcpy(d, mine.d, sizeof d);
 }
 
+// Products of warpgroups end at any time from their commit to their wait. Until they have ended
+// their sums are NaN, and their operands are read at that time only.
+inline void products_begin() { machine.current->may_issue = true; }
+inline u64 swizzled(u32 address) {
+  return (u64)((address & 0x3FFFF) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+// Element (k, n) of the tile that a descriptor names: bf16, K-major, 128-byte swizzle.
+inline float described(u64 d, int k, int n, u32 block) {
+  CHECK(d >> 62 == 1 && (d >> 49 & 7) == 0);
+  const u32 start = (d & 0x3FFF) << 4, stride = (d >> 32 & 0x3FFF) << 4;
+  u32 at = start + n / 8 * stride + n % 8 * 128 + k * 2;
+  at ^= (at >> 7 & 7) << 4;
+  u16 word;
+  std::memcpy(&word, own_at(block + at, 2), 2);
+  return from_bf16(word);
+}
+inline void multiply_issued(Issued (&all)[32], u32 block) {
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < all[lane].columns / 2; i++) {
+      const Issued& mine = all[lane];
+      CHECK(mine.b == all[0].b && mine.columns == all[0].columns && mine.is_new == all[0].is_new);
+      const int row = lane / 4 + 8 * (i >> 1 & 1), n = i / 4 * 8 + lane % 4 * 2 + (i & 1);
+      double sum = mine.is_new ? 0 : mine.d[i];
+      for (int k = 0; k < 16; k++) {
+        // Half k & 1 of register (row half) + 2 (k half) of the lane that has this row and column pair.
+        const u32 pair = all[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)];
+        sum += (double)from_bf16(pair >> (16 * (k & 1))) * described(mine.b, k, n, block);
+      }
+      mine.d[i] = sum;
+    }
+}
+// The oldest committed group of this warp's lanes; called by the last of them that came.
+inline void end_group(void** all) {
+  const u32 block = (machine.current->block->number - machine.first_block) * BLOCK_SPACE;
+  const size_t count = ((Fiber*)all[0])->products.front().size();
+  for (size_t i = 0; i < count; i++) {
+    Issued issued[32];
+    for (int lane = 0; lane < 32; lane++) issued[lane] = ((Fiber*)all[lane])->products.front().at(i);
+    multiply_issued(issued, block);
+  }
+  for (int lane = 0; lane < 32; lane++) {
+    auto& groups = ((Fiber*)all[lane])->products;
+    groups.erase(groups.begin());
+  }
+}
+inline void products_commit() {
+  machine.current->products.emplace_back();
+  machine.current->may_issue = false;
+  together(4, machine.current, [](void** all) { if (machine.random() % 2) end_group(all); });
+}
+template <bool NEW, size_t N> void product(float (&d)[N], const u32 (&a)[4], u64 b) {
+  CHECK(machine.current->may_issue);
+  for (float& value : d) value = NAN;
+  machine.current->products.back().push_back({d, a, b, (int)N * 2, NEW});
+}
+template <int LEFT, size_t N, size_t M> void products_wait(float (&)[N], u32 (&)[M][4]) {
+  together(5, machine.current, [](void** all) {
+    while (((Fiber*)all[0])->products.size() > LEFT + 1) end_group(all);
+  });
+}
+inline void settled(float*, int) {}
+template <int COUNT> void more_registers() {}
+template <int COUNT> void fewer_registers() {}
+
 template <class T> T read_shared(u32 a) { T v; std::memcpy(&v, own_at(a, sizeof v), sizeof v); return v; }
 inline uint4 shared_u4(u32 a) { return read_shared<uint4>(a); }
 inline uint2 shared_u2(u32 a) { return read_shared<uint2>(a); }
@@ -254,14 +324,21 @@ inline void barrier_wait(u32 a, u32 phase) {
   wait_until([&] { return machine.barriers.at(a).phase != phase; });
 }
 inline u64 read_once_policy() { return 0; }
-inline void copy_bulk(u32 to, const void* from, int bytes, u32 barrier, u64) {
-  check_global(from, bytes);
-  CHECK(bytes % 16 == 0 && (u64)from % 16 == 0);
-  std::memset(own_at(to, bytes), 0xFF, bytes);
+inline u64 keep_policy() { return 0; }
+inline void barrier_expect(u32 barrier, int bytes) {
   Barrier& b = machine.barriers.at(barrier);
   CHECK(b.pending > 0);
   b.pending--, b.bytes += bytes;
+}
+inline void copy_bulk_part(u32 to, const void* from, int bytes, u32 barrier, u64) {
+  check_global(from, bytes);
+  CHECK(bytes % 16 == 0 && (u64)from % 16 == 0);
+  std::memset(own_at(to, bytes), 0xFF, bytes);
   machine.bulk.push_back({to, (const u8*)from, bytes, barrier});
+}
+inline void copy_bulk(u32 to, const void* from, int bytes, u32 barrier, u64 policy) {
+  barrier_expect(barrier, bytes);
+  copy_bulk_part(to, from, bytes, barrier, policy);
 }
 inline void barriers_visible() {}
 inline void cluster_sync() { meet_all(machine.cluster, machine.fibers.size()); }
@@ -281,7 +358,7 @@ inline void run_blocks(int first, int blocks, int threads) {
   machine.barriers.clear(), machine.bulk.clear(), machine.fibers.clear(), machine.blocks.clear();
   machine.cluster = {};
   for (int b = 0; b < blocks; b++) {
-    machine.blocks.emplace_back(new Block_{first + b, threads, {}, {}, std::vector<Warp_>(threads / 32)});
+    machine.blocks.emplace_back(new Block_{first + b, threads, {}, {}, {}, std::vector<Warp_>(threads / 32)});
     for (int t = 0; t < threads; t++) {
       machine.fibers.emplace_back(new Fiber);
       Fiber& f = *machine.fibers.back();

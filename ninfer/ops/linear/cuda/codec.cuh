@@ -3,7 +3,9 @@
 // A bfloat16 has 7 mantissa bits, so u in 0..2^b - 1 put at their top, under the exponent of 2^b,
 // is the number 2^b + u = code + 1.5 * 2^b: no conversion, one LOP3 for two columns (two with a
 // high plane). The rotation left by 7 - b at load time puts the first field there; a rotation right
-// brings each next one. `offset` is what has to come off: a product with ones, or `centred`.
+// brings each next one. Half a word has room for three codes of five bits: the fourth has four of its
+// bits in the lane's last word and one in the bit left over, so that it alone takes two LOP3.
+// `offset` is what has to come off: a product with ones, or `centred`.
 #pragma once
 #include "machine.cuh"
 
@@ -17,7 +19,8 @@ struct SharedMemory {
 template <int CODE_BITS> struct Codec {
   static constexpr int CODE_BYTES = 128 * CODE_BITS, RUNS = 1, SCALE_BYTES = 32;
   static constexpr int SHIFT = 7 - CODE_BITS;
-  static constexpr u32 LOW = 0x000F000Fu << SHIFT;
+  static constexpr u32 LOW = (CODE_BITS == 5 ? 0x001F001Fu : 0x000F000Fu) << SHIFT;
+  static constexpr int FIELD = CODE_BITS == 5 ? 5 : 4;
   static constexpr u32 EXPONENT = (u32)(127 + CODE_BITS) << 7 | (u32)(127 + CODE_BITS) << 23;
   // -(2^b + 2^(b-1)) twice
   static constexpr u32 MINUS_OFFSET = EXPONENT | 0x80408040u;
@@ -37,8 +40,11 @@ template <int CODE_BITS> struct Codec {
   // The A registers of product m, each code too large by the offset.
   INLINE void operands(int m, u32 (&a)[4]) const {
     UNROLL for (int i = 0; i < 4; i++) {
-      a[i] = pick(rotr(low[m], 4 * i), LOW, EXPONENT);
-      if constexpr (CODE_BITS == 5) a[i] = pick(rotr(high[0], 4 * m + i), 0x00400040u, a[i]);
+      if (CODE_BITS == 5 && i == 3) {
+        a[i] = pick(low[m] << 1, 0x00040004u, pick(rotr(high[0], 4 * m), 0x00780078u, EXPONENT));
+        continue;
+      }
+      a[i] = pick(rotr(low[m], FIELD * i), LOW, EXPONENT);
       if constexpr (CODE_BITS == 6)
         a[i] = pick(rotr(high[m >> 1], 2 * (4 * (m & 1) + i)), 0x00600060u, a[i]);
     }

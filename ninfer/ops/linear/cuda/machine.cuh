@@ -16,6 +16,12 @@ typedef unsigned long long u64;
 #else
 #define HOPPER 0
 #endif
+// What only sm_90a has: products of whole warpgroups, registers moved between them.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WARPGROUPS 1
+#else
+#define WARPGROUPS 0
+#endif
 
 INLINE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 INLINE u32 rotr(u32 word, int count) { return __funnelshift_r(word, word, count); }
@@ -141,6 +147,11 @@ template <int THREADS> INLINE void rendezvous_wait() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
+// All of THREADS threads wait for each other; the other threads of the block take no part.
+template <int THREADS> INLINE void meeting() {
+  asm volatile("bar.sync 2, %0;" ::"n"(THREADS) : "memory");
+}
+
 INLINE void barrier_init(u32 a, int count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(a), "r"(count) : "memory");
 }
@@ -167,14 +178,27 @@ INLINE u64 read_once_policy() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-// One copy of `bytes`, which `barrier` expects and completes.
-INLINE void copy_bulk(u32 to, const void* from, int bytes, u32 barrier, u64 policy) {
+INLINE u64 keep_policy() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// Arrive at a barrier, which from now on expects `bytes` of copies as well.
+INLINE void barrier_expect(u32 barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
+}
+// One copy of `bytes`, which `barrier` expects already.
+INLINE void copy_bulk_part(u32 to, const void* from, int bytes, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
+}
+// One copy of `bytes`, which `barrier` expects and completes.
+INLINE void copy_bulk(u32 to, const void* from, int bytes, u32 barrier, u64 policy) {
+  barrier_expect(barrier, bytes);
+  copy_bulk_part(to, from, bytes, barrier, policy);
 }
 INLINE void barriers_visible() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -199,6 +223,134 @@ INLINE void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "
 #else
 INLINE void start_next_kernel() {}
 INLINE void wait_for_kernel_before() {}
+#endif
+
+// All warps of a warpgroup ask for more registers, or give some back.
+template <int COUNT> INLINE void more_registers() {
+#if WARPGROUPS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+template <int COUNT> INLINE void fewer_registers() {
+#if WARPGROUPS
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+
+#if WARPGROUPS
+// Products of a warpgroup: d[64 x N] (+)= a[64 x 16] b[16 x N], a as in `mma` with 16 rows for each
+// warp, b in shared memory by its descriptor. They end some time before `products_wait`; until
+// then nobody may touch d, a and b.
+INLINE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Rows of 128 bytes with the 128-byte swizzle, eight of them (1024 bytes) after another.
+INLINE u64 swizzled(u32 address) {
+  return (u64)((address & 0x3FFFF) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+#define SUM8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define NEW8(d, i) "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]), "=f"(d[i + 6]), "=f"(d[i + 7])
+#define LEFT4(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+template <bool NEW> INLINE void product(float (&d)[8], const u32 (&a)[4], u64 b) {
+  if constexpr (NEW)
+    asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1, 0; }"
+      : NEW8(d, 0)
+      : LEFT4(a), "l"(b));
+  else
+    asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 1, 0;\n wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1, 0; }"
+      : SUM8(d, 0)
+      : LEFT4(a), "l"(b));
+}
+template <bool NEW> INLINE void product(float (&d)[16], const u32 (&a)[4], u64 b) {
+  if constexpr (NEW)
+    asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+      : NEW8(d, 0), NEW8(d, 8)
+      : LEFT4(a), "l"(b));
+  else
+    asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 1, 0;\n wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+      : SUM8(d, 0), SUM8(d, 8)
+      : LEFT4(a), "l"(b));
+}
+template <bool NEW> INLINE void product(float (&d)[32], const u32 (&a)[4], u64 b) {
+  if constexpr (NEW)
+    asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+      : NEW8(d, 0), NEW8(d, 8), NEW8(d, 16), NEW8(d, 24)
+      : LEFT4(a), "l"(b));
+  else
+    asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 1, 0;\n wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+      : SUM8(d, 0), SUM8(d, 8), SUM8(d, 16), SUM8(d, 24)
+      : LEFT4(a), "l"(b));
+}
+// What was computed is computed by here: later products do not have to share registers with it.
+INLINE void settled(float* d, int count) {
+  UNROLL for (int i = 0; i < count; i += 8) asm volatile("" : SUM8(d, i));
+}
+// Wait until at most LEFT committed groups of products are under way. `d` and `a` are those of the
+// group that has to be over, so that the compiler leaves them alone until here.
+#define HELD4(a) "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])
+template <int LEFT> INLINE void products_wait(float (&d)[8], u32 (&a)[2][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %16;"
+               : SUM8(d, 0),
+                 HELD4(a[0]), HELD4(a[1])
+               : "n"(LEFT)
+               : "memory");
+}
+template <int LEFT> INLINE void products_wait(float (&d)[8], u32 (&a)[4][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %24;"
+               : SUM8(d, 0),
+                 HELD4(a[0]), HELD4(a[1]), HELD4(a[2]), HELD4(a[3])
+               : "n"(LEFT)
+               : "memory");
+}
+template <int LEFT> INLINE void products_wait(float (&d)[16], u32 (&a)[2][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %24;"
+               : SUM8(d, 0), SUM8(d, 8),
+                 HELD4(a[0]), HELD4(a[1])
+               : "n"(LEFT)
+               : "memory");
+}
+template <int LEFT> INLINE void products_wait(float (&d)[16], u32 (&a)[4][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %32;"
+               : SUM8(d, 0), SUM8(d, 8),
+                 HELD4(a[0]), HELD4(a[1]), HELD4(a[2]), HELD4(a[3])
+               : "n"(LEFT)
+               : "memory");
+}
+template <int LEFT> INLINE void products_wait(float (&d)[32], u32 (&a)[2][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %40;"
+               : SUM8(d, 0), SUM8(d, 8), SUM8(d, 16), SUM8(d, 24),
+                 HELD4(a[0]), HELD4(a[1])
+               : "n"(LEFT)
+               : "memory");
+}
+template <int LEFT> INLINE void products_wait(float (&d)[32], u32 (&a)[4][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %48;"
+               : SUM8(d, 0), SUM8(d, 8), SUM8(d, 16), SUM8(d, 24),
+                 HELD4(a[0]), HELD4(a[1]), HELD4(a[2]), HELD4(a[3])
+               : "n"(LEFT)
+               : "memory");
+}
 #endif
 
 INLINE float4 plus(float4 a, float4 b) {

@@ -9,19 +9,23 @@
 // arrive adds. So every sum has one order, whatever the number of tokens, blocks and tiles.
 //
 // Compile-time: BITS, WARPS, GROUPS, SLICES, STAGES, REDUCERS, TOKEN_TILES (of 8), AHEAD (stages
-// that are requested before the kernel before has ended).
+// that are requested before the kernel before has ended), TWINS (groups in flight together),
+// MULTIPLIER_REGISTERS (what multiplying warps have, taken from the reducers; 0: all have the same).
 #include "codec.cuh"
 #include "output.cuh"
 
 static_assert(REDUCERS <= 4 && STAGES <= 8 && AHEAD <= STAGES, "barrier words");
+static_assert(MULTIPLIER_REGISTERS == 0 || (WARPS % 4 == 0 && REDUCERS == 4), "whole warpgroups");
 
 using Block = Codec<BITS>;
 constexpr int SLICE_GROUPS = WARPS * GROUPS;
 constexpr int SLICE_BYTES = SLICE_GROUPS * (Block::CODE_BYTES + Block::SCALE_BYTES);
 constexpr int STAGE_BYTES = (SLICE_BYTES + 127) / 128 * 128;
 constexpr int TILE_SUM = TOKEN_TILES * 512;
-// Groups in flight together; two token tiles hide the latency of products as two groups do.
-constexpr int TWINS = BITS == 8 || TOKEN_TILES > 1 ? 1 : 2;
+// What the launch gives to a thread, and what multiplying warps leave of it to reducers.
+constexpr int LAUNCH_REGISTERS = 65536 / ((WARPS + REDUCERS) * 32) / 8 * 8;
+constexpr int REDUCER_REGISTERS =
+    (LAUNCH_REGISTERS * (WARPS + REDUCERS) - MULTIPLIER_REGISTERS * WARPS) / REDUCERS / 8 * 8;
 
 struct Arguments {
   const u8* weights;  // [tiles, SLICES, SLICE_BYTES]
@@ -291,8 +295,13 @@ extern "C" __global__ void __launch_bounds__((WARPS + REDUCERS) * 32, 1)
   }
   __syncthreads();
   start_next_kernel();
-  if (warp < WARPS) multiply(g, at, work, warp, lane);
-  else reduce(g, at, work, warp - WARPS, lane);
+  if (warp < WARPS) {
+    if constexpr (MULTIPLIER_REGISTERS) more_registers<MULTIPLIER_REGISTERS>();
+    multiply(g, at, work, warp, lane);
+  } else {
+    if constexpr (MULTIPLIER_REGISTERS) fewer_registers<REDUCER_REGISTERS>();
+    reduce(g, at, work, warp - WARPS, lane);
+  }
 #if HOPPER
   if (SLICES > 1 && g.clustered) meet_in_cluster(g, at, work, warp, lane);
 #endif
