@@ -45,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--model", nargs="+", default=list(models()), choices=models())
     parser.add_argument("--tokens", type=int, nargs="+", default=list(TOKENS))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--every", type=int, default=1, help="N: only each N-th launch of a list")
     parser.add_argument("--relocate", action="store_true")
     options = parser.parse_args(argv)
     if options.relocate:
@@ -53,8 +54,9 @@ def main(argv: Sequence[str]) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     # Few architectures on many cores: shares of one list. Many on few: whole lists.
     shares = max(1, -(-options.jobs // (len(options.arch) * len(options.model))))
+    folder, tokens, step = str(options.folder.resolve()), tuple(options.tokens), options.every
     tasks = [
-        (str(options.folder.resolve()), architecture, model, tuple(options.tokens), share, shares)
+        (folder, architecture, model, tokens, share * step, shares * step)
         for architecture in options.arch
         for model in options.model
         for share in range(shares)

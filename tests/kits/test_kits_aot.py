@@ -36,6 +36,7 @@ def written(folder: Path) -> dict[str, int]:
 def test_two_architectures_and_a_move(tmp_path: Path):
     here, there = tmp_path / "here", tmp_path / "there"
     options = ("--arch", "86", "90", "--tokens", "16", "--model", "qwen3.6-27b/groupwise-int")
+    options += ("--every", "12")
     out = compile_ahead(here, *options)
     for architecture in (86, 90):
         assert f"sm_{architecture}: " in out and ", 0 failures" in out
@@ -49,7 +50,17 @@ def test_two_architectures_and_a_move(tmp_path: Path):
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1200)
+def test_a_part_of_the_kernels_on_every_architecture(tmp_path: Path):
+    model = ("--model", "qwen3.6-35b-a3b/groupwise-int", "--every", "9")
+    out = compile_ahead(tmp_path / "cache", *model)
+    for architecture in ARCHITECTURES:
+        (line,) = [x for x in out.splitlines() if x.startswith(f"sm_{architecture}: ")]
+        assert line.endswith(", 0 failures")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_every_kernel_of_every_model_on_every_architecture(tmp_path: Path):
     out = compile_ahead(tmp_path / "cache")
     for architecture in ARCHITECTURES:
