@@ -64,6 +64,9 @@ def _next(vocabulary: int, limit: int, rules: str, inputs: Inputs) -> Call:
         "logits": inputs.normal(7, vocabulary, scale=3.0),
         "draws": draws,
         "limit": limit,
+        "bias": None,
+        "penalties": None,
+        "allowed": None,
     }
     if "bias" in rules:
         ids = torch.stack([inputs.shuffled(limit)[:5] for _ in range(7)])
