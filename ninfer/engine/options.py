@@ -9,7 +9,7 @@ from ninfer.engine.sizes import size_of
 from ninfer.errors import UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, flag_of, option, refuse_later
-from ninfer.request import LogitBias, TemplateOptions
+from ninfer.request import REPETITION_BOUNDS, LogitBias, TemplateOptions
 
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
 # Bytes of one entry of the recurrent states.
@@ -175,7 +175,7 @@ class GenerationOptions:
     )
     repetition_penalty: float | None = option(
         None,
-        "above 0, up to 10, 1 is off; generated tokens only; greedy has none",
+        "0.01..10, 1 is off; generated tokens only; greedy has none",
         metavar="X",
         unset=PRESET,
     )
@@ -248,7 +248,6 @@ _MOST_TOKENS: Final = 1 << 30
 # More devices than any machine has, in digits.
 _DEVICE_DIGITS: Final = 4
 
-_MOST_REPETITION: Final = 10.0
 _MOST_BIAS: Final = 100.0
 MOST_LOGPROBS: Final = 20
 _RANGES: Final = {
@@ -374,10 +373,10 @@ def check_generation(options: GenerationOptions) -> None:
 
 
 def _check_logits(options: GenerationOptions) -> None:
-    repetition = options.repetition_penalty
-    if repetition is not None and not 0 < repetition <= _MOST_REPETITION:
+    repetition, (least, most) = options.repetition_penalty, REPETITION_BOUNDS
+    if repetition is not None and not least <= repetition <= most:
         raise UsageError(
-            f"--repetition-penalty {repetition}: must be above 0 and at most {_MOST_REPETITION:g}"
+            f"--repetition-penalty {repetition}: must be between {least:g} and {most:g}; 1 is none"
         )
     for name in ("logprobs", "prompt_logprobs"):
         count = getattr(options, name)

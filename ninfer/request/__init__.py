@@ -28,6 +28,7 @@ from ninfer.request.prompt import (
     ToolCall,
 )
 from ninfer.request.sampling import (
+    REPETITION_BOUNDS,
     ChoiceSpec,
     ConstraintSpec,
     GrammarSpec,
@@ -45,6 +46,7 @@ from ninfer.request.sampling import (
 from ninfer.request.turns import Recall, WrittenTurn
 
 __all__ = [
+    "REPETITION_BOUNDS",
     "Channel",
     "ChoiceSpec",
     "ConstraintSpec",

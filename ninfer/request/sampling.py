@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+# A smaller penalty would make infinities of float32 logits; nobody asks for a larger one.
+REPETITION_BOUNDS: Final = (0.01, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class SamplingParams:
     """How the next token is drawn. Temperature 0 is greedy: best logit, lowest id on ties.
 
     A logit is biased first, also for a greedy draw, which ignores everything else here. Penalties
-    follow: they count generated tokens only, and repetition 1 and the others 0 switch them off.
+    follow: they count generated tokens only, and repetition 1 and the others 0 switch them off;
+    repetition is within REPETITION_BOUNDS.
     `top_k` 0 and `top_p` 1 and `min_p` 0 switch that cut off. Formulas and the order of the cuts
     stand in the contracts of `ops.penalise` and `ops.candidates`.
     """

@@ -6,6 +6,7 @@ from typing import Final
 
 from ninfer.errors import NInferError, PromptError, UsageError
 from ninfer.request import (
+    REPETITION_BOUNDS,
     FinishReason,
     Media,
     MediaRun,
@@ -87,9 +88,10 @@ _BOUNDS: Final = {
     "top_p": (0.0, 1.0),
     "top_k": (0, math.inf),
     "min_p": (0.0, 1.0),
-    "presence_penalty": (-math.inf, math.inf),
-    "frequency_penalty": (-math.inf, math.inf),
-    "repetition_penalty": (0.0, math.inf),
+    # What leaves every logit finite in float32.
+    "presence_penalty": (-100.0, 100.0),
+    "frequency_penalty": (-100.0, 100.0),
+    "repetition_penalty": REPETITION_BOUNDS,
     "seed": (0, 2**64 - 1),
 }
 
@@ -104,8 +106,6 @@ def check_sampling(params: SamplingParams, addressable: int) -> None:
         # Written so that NaN is outside too.
         if not (low <= value <= high and math.isfinite(value)):
             raise UsageError(f"{name} {value}: must be finite and between {low} and {high}")
-    if params.repetition_penalty == 0:
-        raise UsageError("repetition_penalty 0: must be above 0; 1 is none")
     for bias in params.logit_bias:
         if not (0 <= bias.token_id < addressable and math.isfinite(bias.value)):
             raise UsageError(

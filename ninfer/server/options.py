@@ -87,7 +87,7 @@ class ServerOptions:
         None, "the same for frequency_penalty, -2..2", metavar="X", unset=PRESET
     )
     repetition_penalty: float | None = option(
-        None, "the same for repetition_penalty, above 0", metavar="X", unset=PRESET
+        None, "the same for repetition_penalty, 0.01..10", metavar="X", unset=PRESET
     )
     seed: int | None = option(
         None, "seed where a request gives none", metavar="N", unset="a new random one each time"

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ninfer.errors import GenerationError
+from ninfer.errors import GenerationError, UsageError
 from ninfer.ops import Purpose, uniform
 from ninfer.request import LogitBias, SamplingParams
 from ninfer.runtime.batch import Piece
 from ninfer.runtime.logit_rules import penalised
+from ninfer.runtime.requests import check_sampling
 from ninfer.runtime.sampler import draw_pieces, draw_uniform, next_token
 from ninfer.runtime.sequence import Sequence
 
@@ -168,3 +169,37 @@ def test_ids_beyond_the_bound_never_win(temperature: float) -> None:
     logits = torch.tensor([[0.0, 1.0, float("nan"), 99.0]])
     for seed in range(20):
         assert next_token(sequence([0], [], temperature=temperature, seed=seed), logits, 2) < 2
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"temperature": 5e-324},
+        {"temperature": 1e300},
+        {"temperature": 1.0, "top_p": 5e-324},
+        {"temperature": 1.0, "min_p": 1.0},
+        {"temperature": 1.0, "repetition_penalty": 0.01},
+        {"temperature": 1.0, "repetition_penalty": 10.0},
+        {"temperature": 1.0, "presence_penalty": -100.0, "frequency_penalty": 100.0},
+    ],
+)
+def test_values_at_their_bounds_leave_a_draw(params: dict[str, float]) -> None:
+    made = sequence([0], [3, 3, 5], **params)
+    check_sampling(made.sampling, 50)
+    logits = torch.randn(1, 64, generator=torch.Generator().manual_seed(1)) * 100
+    assert 0 <= next_token(made, logits, 50) < 50
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"repetition_penalty": 5e-324},
+        {"repetition_penalty": 1e300},
+        {"presence_penalty": 1e39},
+        {"frequency_penalty": -1e39},
+        {"temperature": float("inf")},
+    ],
+)
+def test_values_that_make_infinities_are_refused(params: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(params))):
+        check_sampling(SamplingParams(**params), 50)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ninfer.engine import GenerationOptions
 from ninfer.engine.program import ProgramOptions
 from ninfer.request import (
+    REPETITION_BOUNDS,
     ChoiceSpec,
     ConstraintSpec,
     GrammarSpec,
@@ -92,7 +93,9 @@ class SamplingFields(BaseModel):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**30)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    repetition_penalty: (
+        Annotated[float, Field(ge=REPETITION_BOUNDS[0], le=REPETITION_BOUNDS[1])] | None
+    ) = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: Annotated[int, Field(ge=-_SEEDS, lt=2 * _SEEDS)] | None = None
