@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from ninfer.errors import PromptError
 from ninfer.json_text import parse_json
@@ -17,7 +17,7 @@ _CODES: Final = {"missing": "missing_required_parameter", "extra_forbidden": "un
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """All bytes of the body. Raises Refusal beyond `most`, and for a compressed one."""
+    """All bytes of the body. Raises Refusal beyond `most`, for a compressed or a cut one."""
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise Refusal(
@@ -31,11 +31,17 @@ async def read_body(request: Request, most: int) -> bytes:
     size = int(declared) if declared.isdecimal() else 0
     if size <= most:
         size = 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > most:
-                break
-            pieces.append(piece)
+        try:
+            async for piece in request.stream():
+                size += len(piece)
+                if size > most:
+                    break
+                pieces.append(piece)
+        except ClientDisconnect:
+            raise Refusal(
+                "the connection closed before the end of the body; send it again",
+                code="incomplete_body",
+            ) from None
     if size > most:
         raise Refusal(
             f"the body has more than {most:,} bytes; send less or raise --max-request-mib",

@@ -98,7 +98,8 @@ def fault_of(error: BaseException) -> Fault:
             counts = (error.prompt_tokens, error.limit)
             return Fault(400, "context_length_exceeded", text, "messages", counts=counts)
         case ConstraintError():
-            return Fault(400, error.code, text, "response_format")
+            member = "tools" if text.startswith("tool ") else "response_format"
+            return Fault(400, error.code, text, member)
         case CapacityError():
             return Fault(429, "server_overloaded", text, headers=again)
         case QueueTimeoutError():

@@ -76,7 +76,7 @@ class Frame:
             raise _forbidden(
                 f"host {host[:80]!r} is not a name of this server; start it with --allowed-host"
             )
-        self._check_origin(headers.get("origin"), host)
+        self._check_origin(headers, host)
         key = self._access.keys.find(headers)
         path = scope["path"]
         is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)
@@ -90,17 +90,29 @@ class Frame:
             )
         return key
 
-    def _check_origin(self, origin: str | None, host: str) -> None:
+    def _check_origin(self, headers: Headers, host: str) -> None:
         """A page of another site may not use a server without keys on its visitor's behalf."""
+        origin = headers.get("origin")
         if origin is None or not self._access.keys.is_open:
             return
         if not self._access.origins.isdisjoint({origin, ANY_HOST}):
             return
-        parts = urlsplit(origin)
-        if parts.scheme in ("http", "https") and parts.netloc.lower() != host.lower():
+        if _is_foreign(origin, host, headers.get("sec-fetch-site")):
             raise _forbidden(
                 f"pages of {origin[:80]} may not call this server; start it with --cors-origin"
             )
+
+
+def _is_foreign(origin: str, host: str, site: str | None) -> bool:
+    """Whether a page of this origin is one of another site; `site` is what the browser says."""
+    if origin == "null":
+        # Any site can take this name by a sandboxed frame; only browsers write sec-fetch-site.
+        return site != "same-origin"
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return True
+    return parts.scheme in ("http", "https") and parts.netloc.lower() != host.lower()
 
 
 def _forbidden(message: str) -> Refusal:

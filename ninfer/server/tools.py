@@ -37,7 +37,10 @@ class ToolChoice:
 
 
 def check_tools(tools: Sequence[Mapping[str, Any]]) -> None:
-    """Check the names of function tools in their nested form. Raises Refusal naming the place."""
+    """Check names and parameters of function tools in their nested form.
+
+    Raises Refusal naming the place.
+    """
     seen: set[str] = set()
     for index, tool in enumerate(tools):
         name, where = tool["function"]["name"], f"tools[{index}].function.name"
@@ -55,6 +58,14 @@ def check_tools(tools: Sequence[Mapping[str, Any]]) -> None:
                 param=where,
             )
         seen.add(name)
+        parameters = tool["function"].get("parameters")
+        if parameters is not None and not isinstance(parameters, Mapping):
+            place = f"tools[{index}].function.parameters"
+            raise Refusal(
+                f"{place} is {str(parameters)[:80]}; it must be a JSON Schema object",
+                code="invalid_type",
+                param=place,
+            )
 
 
 def without_hosted(tools: Sequence[Any], hosted: Sequence[str]) -> list[Any]:

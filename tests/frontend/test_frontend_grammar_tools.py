@@ -151,6 +151,7 @@ def test_two_hundred_tools_with_eight_parameters(frontend):
         ({"properties": {"a": {"type": "object", "not": {}}}}, "unsupported", "parameter a"),
         ({"properties": {"a": {"type": "integer", "minimum": "x"}}}, "invalid", "minimum"),
         ({"properties": {"a": {"type": "string", "minLength": -1}}}, "invalid", "minLength"),
+        ({"properties": {"a": {"type": "string", "minLength": 2**32}}}, "unsupported", "minLength"),
         ({"properties": {"a": {"minLength": 3, "maxLength": 1}}}, "unsatisfiable", "minLength 3"),
         ({"properties": {"a": 3}}, "invalid", "is no schema"),
         ({"properties": [1]}, "invalid", "properties"),
@@ -172,6 +173,13 @@ def test_strict_tools_that_cannot_be_enforced_are_refused(frontend, parameters, 
 def test_tools_that_cannot_be_told_apart_are_refused(frontend, names):
     with pytest.raises(ConstraintError):
         frontend.new_constraint(PLAIN, ToolCallSpec(tuple(map(ToolRule, names)), required=True))
+
+
+def test_a_length_beyond_any_answer_is_no_bound(frontend):
+    text = {"type": "string", "minLength": 2, "maxLength": 2**53}
+    spec = ToolCallSpec((ToolRule("t", {"properties": {"a": text}}, strict=True),), required=True)
+    assert accepts(frontend, spec, call("t", a="xy"))
+    assert not accepts(frontend, spec, call("t", a="x"))
 
 
 @pytest.mark.parametrize("others", [True, {}, {"type": ["string", "integer"]}])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,10 +95,20 @@ def test_pages_of_other_origins(guarded: Server) -> None:
 
 
 def test_without_cors_pages_elsewhere_and_odd_names_are_refused(server: Server) -> None:
-    for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+    for headers in (
+        {"origin": "https://evil.example"},
+        {"origin": "http://[::1"},
+        {"origin": "null"},
+        {"origin": "null", "sec-fetch-site": "cross-site"},
+        {"host": "evil.example"},
+    ):
         reply = server.post(CHAT, OK, headers=headers)
         assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
-    for headers in ({"origin": server.url}, {"host": f"localhost:{server.port}"}):
+    for headers in (
+        {"origin": server.url},
+        {"origin": "null", "sec-fetch-site": "same-origin"},
+        {"host": f"localhost:{server.port}"},
+    ):
         assert server.post(CHAT, OK, headers=headers).status_code == 200
 
 
@@ -174,6 +185,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**OK, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({**OK, "tools": [{"type": "function"}]}, "tools[0]"),
     ({**OK, "tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]"),
+    *(({**OK, "tools": [{"type": "function", "function": {"name": "a", "parameters": wrong}}],
+        "tool_choice": "required"}, "tools[0].function.parameters")
+      for wrong in ("x", [], [1], True, False, 0)),
+    ({**OK, "tools": [{"type": "function", "function": {
+        "name": "a", "parameters": {"properties": {"a b": {}}}}}],
+      "tool_choice": "required"}, "tools"),
     ({**OK, "tool_choice": "required"}, "tool_choice"),
     ({**OK, "tool_choice": "sometimes"}, "tool_choice"),
     ({**OK, "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
@@ -331,3 +348,14 @@ def test_the_metrics_page(server: Server) -> None:
     assert values['vllm:generation_tokens_total{model_name="tiny"}'] >= 1
     assert values['vllm:spec_decode_num_drafts_total{model_name="tiny"}'] == 0
     assert httpx.head(f"{server.url}/metrics").status_code == 200
+
+
+def test_a_body_that_ends_early_is_no_defect(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(head.encode() + b'{"messages"')
+    server.settled()
+    assert server.post(CHAT, OK).status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]

@@ -15,6 +15,8 @@ _KEY: Final = re.compile(r"[^\s<>]{1,256}")
 # A set of parameters is counted in the bits of one 64-bit word.
 _MAX_PARAMETERS: Final = 64
 _MAX_REFERENCES: Final = 32
+# The most that a count of the grammar library holds; no answer is that long.
+_MAX_LENGTH: Final = 2**32 - 1
 # Nested alternatives beyond these are not looked into.
 _MAX_BRANCHES: Final = 100
 _BRANCHES: Final = ("anyOf", "oneOf", "allOf")
@@ -174,7 +176,12 @@ def _raw_string(tool: ToolSchema, schema: Mapping[str, Any], where: str) -> str:
             f"{where}: minLength {least} is above maxLength {most}",
             code="unsatisfiable_json_schema",
         )
-    return _string(tool, least, most)
+    if least > _MAX_LENGTH:
+        raise ConstraintError(
+            f"{where}: minLength is above {_MAX_LENGTH}, the most that can be enforced",
+            code="unsupported_json_schema",
+        )
+    return _string(tool, least, most if most <= _MAX_LENGTH else -1)
 
 
 def _string(tool: ToolSchema, least: int = 0, most: int = -1) -> str:
