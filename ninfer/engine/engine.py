@@ -29,6 +29,7 @@ from ninfer.frontend import SourceRules
 from ninfer.frontend.least_tokens import LeastTokens
 from ninfer.log import get_logger
 from ninfer.request import (
+    SAMPLING_NAMES,
     ConstraintSpec,
     Conversation,
     FinishReason,
@@ -120,16 +121,9 @@ class Engine:
     def sampling_params(self, options: GenerationOptions) -> SamplingParams:
         """The model's preset, overridden by the options that were given."""
         params = self._model.sampling(thinking=thinks(options))
-        names = (
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "presence_penalty",
-            "frequency_penalty",
-            "repetition_penalty",
-        )
-        given = {name: value for name in names if (value := getattr(options, name)) is not None}
+        given = {
+            name: value for name in SAMPLING_NAMES if (value := getattr(options, name)) is not None
+        }
         params = replace(params, **given, logit_bias=options.logit_bias, seed=options.seed)
         return replace(params, temperature=0.0) if options.greedy else params
 

@@ -18,6 +18,7 @@ STATE_BYTES: Final = {"fp32": 4, "bf16": 2}
 PRESET: Final = "the model's preset"
 # What --prefix-dir may take unless told otherwise: a handful of long conversations of a 27B model.
 PREFIX_DISK_MIB: Final = 32_768
+# Weakest first. An effort that a template does not have becomes the nearest that it has.
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 

@@ -29,6 +29,7 @@ from ninfer.request.prompt import (
 )
 from ninfer.request.sampling import (
     REPETITION_BOUNDS,
+    SAMPLING_NAMES,
     ChoiceSpec,
     ConstraintSpec,
     GrammarSpec,
@@ -47,6 +48,7 @@ from ninfer.request.turns import Recall, WrittenTurn
 
 __all__ = [
     "REPETITION_BOUNDS",
+    "SAMPLING_NAMES",
     "Channel",
     "ChoiceSpec",
     "ConstraintSpec",

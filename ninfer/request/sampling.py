@@ -44,6 +44,18 @@ class SamplingParams:
     seed: int = 0
 
 
+# Members of SamplingParams that a model has presets for.
+SAMPLING_NAMES: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StopRules:
     """What ends a generation besides the model's own end-of-turn ids and the limits."""

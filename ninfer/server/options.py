@@ -14,18 +14,10 @@ from ninfer.engine.options import (
 from ninfer.errors import UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, option, refuse_later
+from ninfer.request import SAMPLING_NAMES
 
 _MOST_PORT: Final = 65535
-_SAMPLING: Final = (
-    "greedy",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-)
+_SAMPLING: Final = ("greedy", *SAMPLING_NAMES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
 """What clients say about thinking, in all the ways they say it, to options of the template."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from ninfer.engine import GenerationOptions, TextSide
+from ninfer.engine.options import EFFORTS
 from ninfer.request import TemplateOptions
 from ninfer.server.errors import Refusal
 
-# Weakest first. An effort that a template does not have becomes the nearest that it has.
-_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-OFF: Final = "none"
+OFF: Final = EFFORTS[0]
+_NOT_SAID: Final[Mapping[str, Any]] = MappingProxyType({})
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Thinking:
     add_vision_id: bool = False
 
 
-def one_of(**given: object) -> object:
+def one_of(**given: T | None) -> T | None:
     """The value that fields of one meaning agree on, None if none is given.
 
     Raises Refusal naming two that contradict each other.
@@ -40,6 +44,31 @@ def one_of(**given: object) -> object:
     return next(iter(said.values()), None)
 
 
+def thinking_of(
+    kwargs: Mapping[str, Any],
+    *,
+    enabled: Mapping[str, bool | None] = _NOT_SAID,
+    effort: Mapping[str, str | None] = _NOT_SAID,
+    preserve: Mapping[str, bool | None] = _NOT_SAID,
+    budget: Mapping[str, int | None] = _NOT_SAID,
+) -> Thinking:
+    """What a body says: for each wish the fields that can say it, besides chat_template_kwargs.
+
+    Raises Refusal naming two that contradict each other.
+    """
+
+    def agreed(said: Mapping[str, T | None], name: str) -> T | None:
+        return one_of(**said, chat_template_kwargs=kwargs.get(name))
+
+    return Thinking(
+        enabled=agreed(enabled, "enable_thinking"),
+        effort=agreed(effort, "reasoning_effort"),
+        preserve=agreed(preserve, "preserve_thinking"),
+        budget=agreed(budget, "thinking_budget"),
+        add_vision_id=bool(kwargs.get("add_vision_id")),
+    )
+
+
 def apply(
     wishes: Thinking, options: GenerationOptions, text: TextSide, *, preserve: bool
 ) -> tuple[GenerationOptions, TemplateOptions]:
@@ -49,9 +78,9 @@ def apply(
     wishes that contradict each other.
     """
     effort = wishes.effort
-    if effort is not None and effort not in _EFFORTS:
+    if effort is not None and effort not in EFFORTS:
         raise Refusal(
-            f"reasoning_effort {effort!r}: use one of {', '.join(_EFFORTS)}",
+            f"reasoning_effort {effort!r}: use one of {', '.join(EFFORTS)}",
             code="reasoning_effort_not_supported",
             param="reasoning_effort",
         )
@@ -86,5 +115,5 @@ def nearest(effort: str, offered: tuple[str, ...]) -> str | None:
     names = [name for name in offered if name != OFF]
     if not names:
         return None
-    wanted = _EFFORTS.index(effort)
-    return min(names, key=lambda name: (abs(_EFFORTS.index(name) - wanted), -_EFFORTS.index(name)))
+    wanted = EFFORTS.index(effort)
+    return min(names, key=lambda name: (abs(EFFORTS.index(name) - wanted), -EFFORTS.index(name)))

@@ -16,26 +16,24 @@ def _schema(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
+_EDITS: Final = {
+    "path": _TEXT,
+    "file_text": _TEXT,
+    "old_str": _TEXT,
+    "new_str": _TEXT,
+    "insert_line": _NUMBER,
+    "insert_text": _TEXT,
+}
 _EDITOR: Final = _schema(
     ("command", "path"),
     command=_commands("view", "create", "str_replace", "insert"),
-    path=_TEXT,
-    file_text=_TEXT,
-    old_str=_TEXT,
-    new_str=_TEXT,
-    insert_line=_NUMBER,
-    insert_text=_TEXT,
+    **_EDITS,
     view_range=_RANGE,
 )
 _MEMORY: Final = _schema(
     ("command",),
     command=_commands("view", "create", "str_replace", "insert", "delete", "rename"),
-    path=_TEXT,
-    file_text=_TEXT,
-    old_str=_TEXT,
-    new_str=_TEXT,
-    insert_line=_NUMBER,
-    insert_text=_TEXT,
+    **_EDITS,
     view_range=_RANGE,
     old_path=_TEXT,
     new_path=_TEXT,

@@ -1,8 +1,7 @@
 """A Chat Completions body to an Ask."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ninfer.engine import parse_conversation
 from ninfer.server import thinking
@@ -11,7 +10,7 @@ from ninfer.server.errors import Refusal
 from ninfer.server.openai.fields import check_shared, form_of, options_of
 from ninfer.server.openai.schema import CHAT_REFUSED, ChatBody
 from ninfer.server.service import Service
-from ninfer.server.thinking import Thinking, one_of
+from ninfer.server.thinking import Thinking, thinking_of
 from ninfer.server.tools import (
     Mode,
     ToolChoice,
@@ -89,43 +88,24 @@ def _wishes(body: ChatBody) -> Thinking:
             code="unsupported_value",
             param="thinking.type",
         )
-    kwargs: Mapping[str, Any] = template.model_dump() if template else {}
-    return Thinking(
-        enabled=cast(
-            bool | None,
-            one_of(
-                enable_thinking=body.enable_thinking,
-                thinking=_SWITCHES[switch.type] if switch else None,
-                reasoning=reasoning.enabled if reasoning else None,
-                chat_template_kwargs=kwargs.get("enable_thinking"),
-            ),
-        ),
-        effort=cast(
-            str | None,
-            one_of(
-                reasoning_effort=body.reasoning_effort,
-                reasoning=reasoning.effort if reasoning else None,
-                chat_template_kwargs=kwargs.get("reasoning_effort"),
-            ),
-        ),
-        preserve=cast(
-            bool | None,
-            one_of(
-                preserve_thinking=body.preserve_thinking,
-                chat_template_kwargs=kwargs.get("preserve_thinking"),
-            ),
-        ),
-        budget=cast(
-            int | None,
-            one_of(
-                thinking_budget=body.thinking_budget,
-                thinking_token_budget=body.thinking_token_budget,
-                reasoning=reasoning.max_tokens if reasoning else None,
-                thinking=switch.budget_tokens if switch else None,
-                chat_template_kwargs=kwargs.get("thinking_budget"),
-            ),
-        ),
-        add_vision_id=bool(kwargs.get("add_vision_id")),
+    return thinking_of(
+        template.model_dump() if template else {},
+        enabled={
+            "enable_thinking": body.enable_thinking,
+            "thinking": _SWITCHES[switch.type] if switch else None,
+            "reasoning": reasoning.enabled if reasoning else None,
+        },
+        effort={
+            "reasoning_effort": body.reasoning_effort,
+            "reasoning": reasoning.effort if reasoning else None,
+        },
+        preserve={"preserve_thinking": body.preserve_thinking},
+        budget={
+            "thinking_budget": body.thinking_budget,
+            "thinking_token_budget": body.thinking_token_budget,
+            "reasoning": reasoning.max_tokens if reasoning else None,
+            "thinking": switch.budget_tokens if switch else None,
+        },
     )
 
 

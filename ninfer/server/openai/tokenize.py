@@ -18,7 +18,6 @@ from ninfer.server.openai.schema import TemplateFields
 from ninfer.server.pages import described
 from ninfer.server.reply import json_response
 from ninfer.server.service import Service
-from ninfer.server.thinking import Thinking
 
 router = APIRouter(tags=["tokens"])
 _MOST_ID: Final = 2**31
@@ -75,14 +74,11 @@ async def _ids(body: TokenizeBody, service: Service, key: Key) -> list[int]:
     if text is not None:
         return list((await service.raw_prompt(RawPrompt(text))).token_ids)
     kwargs = body.chat_template_kwargs or TemplateFields()
-    wishes = Thinking(
-        kwargs.enable_thinking,
-        kwargs.reasoning_effort,
-        kwargs.preserve_thinking,
-        add_vision_id=bool(kwargs.add_vision_id),
-    )
     _, template = thinking.apply(
-        wishes, service.defaults, service.text, preserve=service.options.preserve_thinking
+        thinking.thinking_of(kwargs.model_dump()),
+        service.defaults,
+        service.text,
+        preserve=service.options.preserve_thinking,
     )
     template = replace(template, add_generation_prompt=body.add_generation_prompt)
     conversation = parse_conversation(body.messages, body.tools, template)

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ninfer.engine import GenerationOptions, normalise
 from ninfer.request import ConstraintSpec, ContentPart, Conversation, Message
@@ -17,7 +17,7 @@ from ninfer.server.responses.store import Item, Record
 from ninfer.server.responses.tools import Tools, choice_of, tools_of
 from ninfer.server.service import Service
 from ninfer.server.system_turns import settle_system
-from ninfer.server.thinking import Thinking, one_of
+from ninfer.server.thinking import Thinking, thinking_of
 from ninfer.server.tools import ToolChoice, check_choice, constraint_of, without_calls
 
 LOGPROBS: Final = "message.output_text.logprobs"
@@ -173,35 +173,10 @@ def _logprobs(body: ResponsesBody) -> int | None:
 def _wishes(body: ResponsesBody) -> Thinking:
     """All that the body says on thinking."""
     template = body.chat_template_kwargs
-    kwargs: Mapping[str, Any] = template.model_dump() if template else {}
-    return Thinking(
-        enabled=cast(
-            bool | None,
-            one_of(
-                enable_thinking=body.enable_thinking,
-                chat_template_kwargs=kwargs.get("enable_thinking"),
-            ),
-        ),
-        effort=cast(
-            str | None,
-            one_of(
-                reasoning=body.reasoning.effort if body.reasoning else None,
-                chat_template_kwargs=kwargs.get("reasoning_effort"),
-            ),
-        ),
-        preserve=cast(
-            bool | None,
-            one_of(
-                preserve_thinking=body.preserve_thinking,
-                chat_template_kwargs=kwargs.get("preserve_thinking"),
-            ),
-        ),
-        budget=cast(
-            int | None,
-            one_of(
-                thinking_budget=body.thinking_budget,
-                chat_template_kwargs=kwargs.get("thinking_budget"),
-            ),
-        ),
-        add_vision_id=bool(kwargs.get("add_vision_id")),
+    return thinking_of(
+        template.model_dump() if template else {},
+        enabled={"enable_thinking": body.enable_thinking},
+        effort={"reasoning": body.reasoning.effort if body.reasoning else None},
+        preserve={"preserve_thinking": body.preserve_thinking},
+        budget={"thinking_budget": body.thinking_budget},
     )
