@@ -1,6 +1,7 @@
 """Named error criteria, one for each number type an op can round to."""
 
 from dataclasses import dataclass
+from math import log, sqrt
 from types import MappingProxyType
 from typing import Final
 
@@ -14,8 +15,9 @@ class Criterion:
 
     `norm` bounds |error| / |reference|, both as Euclidean norms of the whole tensor. `worst`
     bounds each single error relative to the larger of that reference value and the reference's
-    root mean square. A value that is not finite where the reference is finite fails always;
-    where the reference is infinite the values must be equal.
+    root mean square, or sqrt(2 ln n) times `norm` where that is more: the largest of n normal
+    errors of that size comes so far. A value that is not finite where the reference is finite fails
+    always; where the reference is infinite the values must be equal.
     """
 
     name: str
@@ -37,10 +39,11 @@ class Criterion:
         size = float(want.norm())
         if float(error.norm()) > self.norm * size:
             return f"error norm {float(error.norm()):.3g} exceeds {self.norm:g} of {size:.3g}"
-        allowed = want.abs().clamp_min(size / want.numel() ** 0.5) * self.worst
+        worst = max(self.worst, self.norm * sqrt(2 * log(want.numel())))
+        allowed = want.abs().clamp_min(size / want.numel() ** 0.5) * worst
         if bool((error > allowed).any()):
             ratio = float((error / allowed.clamp_min(torch.finfo(torch.float64).tiny)).max())
-            return f"worst element is {ratio:.3g} times over its bound ({self.worst:g})"
+            return f"worst element is {ratio:.3g} times over its bound ({worst:g})"
         return None
 
 

@@ -78,7 +78,8 @@ def test_a_row_is_the_same_for_every_number_of_rows(form: str, heads: tuple[int,
     q, cache, rows = scene([200], [2 * SPLIT - 100], form, heads)
     together = paged_attention(q, cache, rows, scale=1 / 16)
     for count in (1, 2, 3, 4, 5, 8, 15, 16, 17, 32, 63, 64, 65, 128):
-        for first in (0, 99, 100, 200 - count):
+        # A sum in another order shows in one rounding of tens of thousands: single rows are many.
+        for first in range(200) if count == 1 else (0, 99, 100, 200 - count):
             part = slice(first, first + count)
             if part.stop > 200:
                 continue
@@ -119,9 +120,10 @@ def test_borders_of_tiles_and_splits(form: str, cached: int):
 @pytest.mark.parametrize("form", FORMATS)
 def test_borders_of_the_routes(form: str, count: int):
     q, cache, rows = scene([count, 1], [700, 80], form, (24, 4))
-    assert (
-        BF16.violation(paged_attention(q, cache, rows, scale=1 / 16), exact(q, cache, rows)) is None
-    )
+    got, want = paged_attention(q, cache, rows, scale=1 / 16), exact(q, cache, rows)
+    # Each sequence by itself: values shrink with the number of keys.
+    for part in (slice(0, count), slice(count, count + 1)):
+        assert BF16.violation(got[part], want[part]) is None
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -171,7 +173,8 @@ def test_blocks(form: str, window: int | None):
     got = block_attention(q, keys, values, cache, rows, window=window, scale=0.088)
     wide = (x.double() for x in (q, keys, values))
     want = block_reference.block_attention(*wide, cache, rows, window=window, scale=0.088)
-    assert BF16.violation(got, want) is None
+    for part in (slice(0, 16), slice(16, 24)):
+        assert BF16.violation(got[part], want[part]) is None
 
 
 @pytest.mark.parametrize("length", [64, 65, 1000])

@@ -143,6 +143,21 @@ def test_both_routes_give_the_same_bits(form: str, monkeypatch: pytest.MonkeyPat
     assert torch.equal(paged_attention(q, cache, rows, scale=SCALE), splits)
 
 
+@pytest.mark.parametrize("route", ["splits", "whole rows"])
+def test_rows_behind_the_last_sequence_touch_nothing(route: str, monkeypatch: pytest.MonkeyPatch):
+    """A captured call can have more rows than its offsets tell of; what lies behind is not read."""
+    q, cache, rows = scene([2, 1], [70, 3])
+    far = 1 << 40
+    offsets = torch.tensor([*rows.offsets.tolist(), far, far])[:3]
+    lengths = torch.tensor([*rows.kv_lengths.tolist(), far])[:2]
+    if route == "whole rows":
+        whole_rows(monkeypatch)
+    more = torch.cat((q, torch.full_like(q[:2], torch.nan)))
+    within = replace(rows, offsets=offsets, kv_lengths=lengths)
+    got = paged_attention(more, cache, within, scale=SCALE)
+    assert torch.equal(got[:3], paged_attention(q, cache, rows, scale=SCALE))
+
+
 @pytest.mark.parametrize("form", ["bf16", "int8"])
 def test_a_row_is_the_same_alone_and_in_company(form: str, monkeypatch: pytest.MonkeyPatch):
     """With one tile of rows, since the interpreter's library sums by the size of a product."""

@@ -163,8 +163,16 @@ def test_worst_element_bound(rule):
     got = want.clone()
     got[5] += 0.9 * rule.worst
     assert rule.violation(got, want) is None
-    got[5] += 0.2 * rule.worst
+    got[5] += 0.4 * rule.worst
     assert "worst element" in str(rule.violation(got, want))
+
+
+def test_many_elements_have_a_larger_worst_one():
+    torch.manual_seed(0)
+    want = torch.randn(1_000_000, dtype=torch.float64)
+    got = want + 0.9 * BF16.norm * torch.randn(1_000_000, dtype=torch.float64)
+    assert ((got - want).abs() > BF16.worst * want.abs().clamp_min(1)).any()
+    assert BF16.violation(got, want) is None
 
 
 def test_zero_reference_allows_no_error():

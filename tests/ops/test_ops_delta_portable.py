@@ -222,3 +222,24 @@ def test_what_has_no_kernel_is_refused_by_name():
     scene = Scene(sizes=(1, 1, 256, 16))
     with pytest.raises(UnsupportedError, match="heads of 256 keys and 16 values; at most 128"):
         run(scene.rows(1), scene.weights(), scene.empty(), scene.ragged(1, 1))
+
+
+def test_rows_behind_the_last_sequence_touch_nothing():
+    """A captured call can have more rows than its offsets tell of; what lies behind is not read."""
+    scene = Scene()
+    x, weights = scene.rows(130), scene.weights()
+    results = []
+    for count in (130, 128):
+        state = scene.empty()
+        rows = scene.ragged(64 + 128, 128)
+        far = 1 << 40
+        guarded = replace(
+            rows,
+            **{
+                name: torch.tensor([*getattr(rows, name).tolist(), far])[:-1]
+                for name in ("offsets", "kv_lengths", "state_slots")
+            },
+        )
+        out = run(part_of(x, 0, count), weights, state, guarded)
+        results.append((out[:128], *committed(state)))
+    assert same(*results)

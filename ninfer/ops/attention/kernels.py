@@ -273,6 +273,9 @@ def join_splits(
     b_of = tl.arange(0, BB)
     stops = tl.load(offsets + 1 + b_of, mask=b_of < B, other=t + 1)
     b = tl.sum((stops <= t).to(tl.int32), 0)
+    # A captured call can have rows behind the last sequence.
+    if b >= B:
+        return
     start, stop = tl.load(offsets + b).to(tl.int32), tl.load(offsets + b + 1).to(tl.int32)
     length = tl.load(lengths + b).to(tl.int32)
     context = length - (stop - start)

@@ -89,9 +89,11 @@ def default_sizes(architecture: int, format: str, dim: int) -> Sizes:
 
 
 def few_rows(count: int, sequences: int, group: int) -> int:
-    """Rows of a tile for `count` tokens of some sequences: as few as hold those of one, to 32."""
-    rows = ceil(count / sequences) * group
-    return next((size for size in (8, 16) if rows <= size), 32)
+    """Rows of a tile for `count` tokens of some sequences: 16 where these hold those of one, or 32.
+
+    The matrix instruction would take 8, but then its sums come out in another order on Hopper.
+    """
+    return 16 if ceil(count / sequences) * group <= 16 else 32
 
 
 def programs(architecture: int, sizes: Sizes) -> int:

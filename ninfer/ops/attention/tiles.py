@@ -2,11 +2,10 @@
 
 Rows are pairs of a token and one of the query heads that share a KV head, so a tile of keys is read
 once for all of them. Keys, then columns of the head, lie on the rows of the matrix instruction, and
-queries on its columns, of which eight are enough. Scores are kept times log2(e). A row's sums go
-through the products of the matrix instruction only, its largest score through maxima, so neither
-depends on how many rows there are or on how threads are laid over a tile. No kernel here lets the
-compiler fuse a product with a sum (`enable_fp_fusion=False`): the same line must round alike
-wherever it is compiled into.
+queries on its columns. Scores are kept times log2(e). A row's sums go through the products of the
+matrix instruction only, its largest score through maxima, so neither depends on how many rows there
+are or on how threads are laid over a tile. No kernel here lets the compiler fuse a product with a
+sum (`enable_fp_fusion=False`): the same line must round alike wherever it is compiled into.
 """
 
 import triton

@@ -30,9 +30,9 @@ def past_row(inputs, window, x, at, place, kept, channel, x_channel, live, PAST:
 
 @triton.jit
 def owner_of(t, offsets, B, BLOCK_B: tl.constexpr):
-    """The sequences [R] that rows t [R] belong to."""
+    """The sequences [R] that rows t [R] belong to; the last one for rows behind all of them."""
     b = tl.arange(0, BLOCK_B)
-    ends = tl.load(offsets + 1 + b, mask=b < B, other=0x7FFFFFFFFFFFFFFF)
+    ends = tl.load(offsets + 1 + b, mask=b < B - 1, other=0x7FFFFFFFFFFFFFFF)
     return tl.sum((ends[None, :] <= t[:, None]).to(tl.int32), axis=1)
 
 
