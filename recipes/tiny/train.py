@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recipes.tiny.batch import Batch
-from recipes.tiny.checkpoint import save_checkpoint
+from recipes.tiny.checkpoint import load_weights, save_checkpoint
 from recipes.tiny.feed import Feed, batches
 from recipes.tiny.geometry import config_of
 from recipes.tiny.losses import Losses, right_answers
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=2, help="micro batches of a step")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--start", type=Path, help="checkpoint to go on from")
     parser.add_argument("--keep-every", type=float, default=300.0, help="seconds")
     train(parser.parse_args())
 
@@ -53,6 +54,8 @@ def train(options: argparse.Namespace) -> None:
     config = config_of(options.model)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = DemoModel(config, dtype).to(device)
+    if options.start:
+        model.load_state_dict(load_weights(options.start))
     stepping = optimisers(model, options.rate)
     feed = batches(Feed(MIXTURES[options.model], options.tokens, options.seed), options.workers)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ _REDUCER_REGISTERS: Final = 40
 _ACTIVATION_REGISTERS: Final = 12
 _OTHER_REGISTERS: Final = 24
 # More slices than this meet in memory: few clusters of more blocks fit a card at once.
-_MOST_CLUSTERED: Final = 4
+_MOST_CLUSTERED: Final = 8
 # The architecture that can move registers between warpgroups.
 _WARPGROUPS: Final = 90
 
@@ -72,7 +72,7 @@ _LARGE: Final[Mapping[int, Split]] = MappingProxyType(
 # columns needs half the sums that way (16 tokens 20 % faster, one 2 % slower); Q5 there wants the
 # warps (one token 11 % slower). Q5 of 6144 columns is 1 to 3 % faster at 1, 8 and 16 tokens.
 _LARGE_OF_BITS: Final[Mapping[tuple[int, int], Split]] = MappingProxyType(
-    {(4, 80): Split(10, 4, 2), (5, 96): Split(12, 4, 2)}
+    {(5, 96): Split(12, 4, 2), (8, 32): Split(8, 4, 1)}
 )
 
 

@@ -137,8 +137,8 @@ def warpgroup_plan(
     bits: int,
     slice_groups: int,
     token_tiles: int,
-    row_groups: int = 2,
-    subtiles: int = 2,
+    row_groups: int = 3,
+    subtiles: int = 1,
 ) -> WarpgroupPlan:
     """As many groups a stage as divide a slice and leave room for three stages of 64 tokens."""
 
