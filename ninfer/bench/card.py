@@ -1,20 +1,17 @@
-"""A CUDA card as benchmarks use it: timing by graph replays, and memory beyond its cache."""
+"""A CUDA card as the tuner uses it: which one, its copy rate, and memory beyond its cache."""
 
-import statistics
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Self
 
 import torch
 from torch import Tensor
 
-from ninfer.bench.timer import Timing
+from ninfer.bench.replay import replayed
 from ninfer.ops.tensors import Weight
 
 # Bytes of weights that calls go through in turn: several times the largest cache.
 _ROTATED: Final = 400_000_000
 _COPIED: Final = 1 << 30
-_REPEATS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +28,11 @@ class Card:
         major, minor = torch.cuda.get_device_capability(device)
         return cls(device, 10 * major + minor)
 
-    def time(self, calls: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> Timing:
-        """Seconds of one call, from replays of a graph of all of them in a row."""
-        stream = torch.cuda.Stream(self.device)
-        with torch.cuda.stream(stream):
-            for call in calls:
-                call()
-        torch.cuda.synchronize(self.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for call in calls:
-                call()
-        graph.replay()
-        seconds = [self._replayed(graph) / len(calls) for _ in range(repeats)]
-        return Timing(statistics.median(seconds), min(seconds), max(seconds), repeats)
-
     def copy_rate(self) -> float:
         """Bytes that a copy reads and writes, in GB/s."""
         source = torch.zeros(_COPIED, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
-        return 2 * _COPIED / 1e9 / self.time([lambda: target.copy_(source)]).median
-
-    def _replayed(self, graph: torch.cuda.CUDAGraph) -> float:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3
+        return 2 * _COPIED / 1e9 / replayed([lambda: target.copy_(source)]).median
 
 
 def rotated(weight: Weight, card: Card) -> list[Weight]:

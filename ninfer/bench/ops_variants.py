@@ -28,7 +28,7 @@ from ninfer.ops.linear.fast_plan import Split
 from ninfer.ops.linear.launcher import architecture, driver_version
 
 _LIMIT_S: Final = 40.0
-_Q4, _Q5, _DOWN, _OUT = Split(10, 4, 2), Split(20, 2, 2), Split(17, 2, 8), Split(12, 4, 2)
+_WIDE, _DOWN, _OUT = Split(20, 2, 2), Split(17, 2, 8), Split(12, 4, 2)
 _SMALL: Final = Split(16, 2, 1)
 
 # Format, rows, columns, and variants, of which the first for a token count is the table's.
@@ -38,32 +38,40 @@ CASES: Final[Sequence[tuple[str, int, int, tuple[Variant, ...]]]] = (
         34816,
         5120,
         (
-            stream(10, 4, 2),
-            stream(10, 4, 2, twins=1),
-            stream(10, 4, 2, clusters=0),
-            stream(10, 4, 2, ring=160),
             stream(20, 2, 2),
             stream(20, 2, 2, multiplier_registers=0),
+            stream(10, 4, 2),
             stream(8, 5, 2),
-            warpgroups(_Q4, 2, 2),
-            warpgroups(_Q4, 2, 1),
-            warpgroups(_Q4, 3, 1),
-            warpgroups(_Q4, 2, 2, (16,)),
-            warps(_Q4, 12, 4),
-            warps(_Q4, 8, 4),
+            warpgroups(_WIDE, 3, 1),
+            warpgroups(_WIDE, 3, 2),
+            warpgroups(_WIDE, 2, 1),
+            warpgroups(_WIDE, 4, 1),
+            warpgroups(_WIDE, 5, 1),
+            warpgroups(_WIDE, 3, 1, (16,)),
+            warps(_WIDE, 12, 4),
         ),
     ),
-    ("Q5", 34816, 5120, (stream(20, 2, 2), stream(10, 4, 2), warpgroups(_Q5, 2, 2))),
+    (
+        "Q5",
+        34816,
+        5120,
+        (
+            stream(20, 2, 2),
+            stream(10, 4, 2),
+            warpgroups(_WIDE, 3, 1),
+            warpgroups(_WIDE, 2, 2),
+            warpgroups(_WIDE, 4, 1),
+        ),
+    ),
     (
         "Q5",
         5120,
         17408,
         (
             stream(17, 2, 8),
-            stream(17, 2, 8, clusters=1),
-            stream(17, 2, 8, ring=160),
+            stream(17, 2, 8, clusters=0),
             stream(17, 4, 4),
-            stream(17, 4, 4, clusters=0),
+            warpgroups(_DOWN, 3, 1),
             warpgroups(_DOWN, 2, 2),
             warpgroups(_DOWN, 2, 1),
             warps(_DOWN, 12, 4),
@@ -73,15 +81,33 @@ CASES: Final[Sequence[tuple[str, int, int, tuple[Variant, ...]]]] = (
         "Q5",
         5120,
         6144,
-        (stream(12, 4, 2), stream(16, 3, 2), stream(12, 4, 2, clusters=0), warpgroups(_OUT, 2, 2)),
+        (
+            stream(12, 4, 2),
+            stream(16, 3, 2),
+            stream(12, 4, 2, clusters=0),
+            warpgroups(_OUT, 3, 1),
+            warpgroups(_OUT, 2, 2),
+            warpgroups(_OUT, 1, 1),
+        ),
     ),
     (
         "W8",
         12288,
         2048,
-        (stream(16, 2, 1), stream(8, 4, 1), warpgroups(_SMALL, 2, 2), warps(_SMALL, 12, 4)),
+        (
+            stream(16, 2, 1),
+            stream(8, 4, 1),
+            warpgroups(_SMALL, 3, 1),
+            warpgroups(_SMALL, 2, 2),
+            warps(_SMALL, 12, 4),
+        ),
     ),
-    ("W8", 34816, 5120, (stream(20, 2, 2), warpgroups(_Q5, 2, 2), warps(_Q5, 12, 4))),
+    (
+        "W8",
+        34816,
+        5120,
+        (stream(20, 2, 2), warpgroups(_WIDE, 3, 1), warpgroups(_WIDE, 2, 2), warps(_WIDE, 12, 4)),
+    ),
 )
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ninfer.bench.card import Card, rotated
+from ninfer.bench.replay import replayed
 from ninfer.bench.report import Row, rate_row
 from ninfer.bench.timer import Timing
 from ninfer.errors import GenerationError
@@ -169,10 +170,10 @@ def _tuned(card: Card, shape: Shape) -> Trial:
                 for count, x in inputs.items():
                     calls = [_call(shape, x, each) for each in copies]
                     if best is not None:
-                        short = card.time(calls, _SHORT)
+                        short = replayed(calls, repeats=_SHORT, settle_s=0.0)
                         if short.fastest > _HOPELESS * best.seconds[count].median:
                             return None
-                    seconds[count] = card.time(calls)
+                    seconds[count] = replayed(calls)
                 return Trial(tile, seconds)
         except TOO_LARGE:
             torch.cuda.synchronize(card.device)

@@ -64,14 +64,16 @@ def test_the_fastest_right_candidate_wins():
 
 
 class FakeCard:
-    """Counts what it is given to time; the first calls are the fastest."""
+    """Counts what is timed; the first calls are the fastest."""
 
     device, architecture = torch.device("cpu"), 90
 
     def __init__(self, step: float = 1.0) -> None:
         self.timed, self.step = 0, step
 
-    def time(self, calls: list[Callable[[], object]], repeats: int = 7) -> Timing:
+    def replayed(
+        self, calls: list[Callable[[], object]], *, repeats: int = 7, settle_s: float = 1.0
+    ) -> Timing:
         self.timed += 1
         seconds = 1 + self.step * self.timed
         return Timing(seconds, seconds, seconds, repeats)
@@ -95,6 +97,7 @@ def test_only_what_is_right_is_timed(broken: bool, monkeypatch: pytest.MonkeyPat
     # What is hopeless is timed shortly, what is not, at length as well.
     for step, times in ((1.0, 2), (0.01, 3)):
         card = FakeCard(step)
+        monkeypatch.setattr(tune, "replayed", card.replayed)
         with tune.using("portable", only=["linear_swiglu"]):
             best = tune._tuned(card, SHAPE)
         assert best.tile == (second if broken else first)

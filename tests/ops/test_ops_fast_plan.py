@@ -68,18 +68,16 @@ def test_where_sums_of_many_tokens_are_cut_does_not_depend_on_their_number(
 
 
 def test_the_measured_splits_of_the_27b_are_used():
-    # Q4 has fewer sums of 16 tokens that way, Q5 needs the warps for its codes.
-    assert split_of(90, 4, 5120) == Split(10, 4, 2)
-    assert split_of(90, 5, 5120) == Split(20, 2, 2)
+    assert split_of(90, 4, 5120) == split_of(90, 5, 5120) == Split(20, 2, 2)
     assert split_of(90, 5, 6144) == Split(12, 4, 2) and split_of(90, 4, 6144) == Split(16, 3, 2)
     plan = stream_plan(90, 4, 5120, 16)
-    assert plan.shared_bytes == 4 * 40 * 544 + 2 * 10 * 1024 + 128
-    assert plan.twins == 2 and stream_plan(90, 5, 5120, 16).multiplier_registers == 88
+    assert plan.shared_bytes == 4 * 40 * 544 + 4 * 20 * 1024 + 128
+    assert plan.multiplier_registers == stream_plan(90, 5, 5120, 16).multiplier_registers == 88
 
 
-def test_many_slices_meet_in_memory_so_that_every_multiprocessor_has_a_block():
-    assert not stream_plan(90, 5, 17408, 1).clusters
-    assert stream_plan(90, 5, 10240, 1).clusters
+def test_slices_meet_in_a_cluster_where_it_may_have_so_many_blocks():
+    assert stream_plan(90, 5, 17408, 1).clusters
+    assert not fitted(90, 5, Split(17, 2, 9), 1).clusters
 
 
 def test_small_cards_take_fewer_stages_or_reducers_not_another_split():

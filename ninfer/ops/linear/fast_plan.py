@@ -68,11 +68,10 @@ _LARGE: Final[Mapping[int, Split]] = MappingProxyType(
         272: Split(17, 2, 8),
     }
 )
-# The same where one format of that width wants another: bits and groups -> split. Q4 of 5120
-# columns needs half the sums that way (16 tokens 20 % faster, one 2 % slower); Q5 there wants the
-# warps (one token 11 % slower). Q5 of 6144 columns is 1 to 3 % faster at 1, 8 and 16 tokens.
+# The same where one format of that width wants another: bits and groups -> split. Q5 of 6144
+# columns is 1 to 3 % faster at 1, 8 and 16 tokens.
 _LARGE_OF_BITS: Final[Mapping[tuple[int, int], Split]] = MappingProxyType(
-    {(5, 96): Split(12, 4, 2), (8, 32): Split(8, 4, 1)}
+    {(5, 96): Split(12, 4, 2)}
 )
 
 
