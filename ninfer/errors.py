@@ -11,6 +11,7 @@
     |-- FormatError           values that a numeric format cannot represent
     |-- ConfigError           a model configuration that is incomplete or contradicts itself
     |-- FetchError            a download that failed, or that is not the file it should be
+    |-- KitError              a kit of compiled kernels that cannot be built, read or installed
     |-- CheckpointError       a source checkpoint that cannot be converted
     |-- RequestError          a request that cannot be served as asked
     |   |-- PromptError       messages, tools or template input that cannot be rendered
@@ -72,6 +73,10 @@ class ConfigError(NInferError):
 
 class CheckpointError(NInferError):
     """A source checkpoint cannot be converted: a file or tensor is missing, damaged or unfit."""
+
+
+class KitError(NInferError):
+    """A kit of compiled kernels cannot be built, read or installed, or is for another machine."""
 
 
 class FetchError(NInferError):

@@ -12,29 +12,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
-# Workers have one thread each; this has to stand in the environment before torch is imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.pop("TRITON_INTERPRET", None)
-
-from ninfer.kits.launches import TOKENS, model_calls, models
+from ninfer.kits.compile import compile_models
+from ninfer.kits.launches import TOKENS, models
 from ninfer.kits.triton_cache import kernel_count, relocate
-from ninfer.ops.aot import Compiled, compile_calls, use_cache
-from ninfer.ops.dispatch import set_backend
+from ninfer.ops.aot import Compiled
 from ninfer.ops.tiers import ARCHITECTURES
-
-Task = tuple[str, int, str, tuple[int, ...], int, int]
-
-
-def compile_share(task: Task) -> list[Compiled]:
-    """Every `count`-th call of a model's list, from `first` on, for one architecture."""
-    folder, architecture, model, tokens, first, count = task
-    use_cache(folder)
-    set_backend("triton", architecture)
-    return compile_calls(model_calls(model, tokens)[first::count], [architecture])
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,18 +36,15 @@ def main(argv: Sequence[str]) -> int:
         print(f"{relocate(options.folder)} group files changed")
         return 0
     options.folder.mkdir(parents=True, exist_ok=True)
-    # Few architectures on many cores: shares of one list. Many on few: whole lists.
-    shares = max(1, -(-options.jobs // (len(options.arch) * len(options.model))))
-    folder, tokens, step = str(options.folder.resolve()), tuple(options.tokens), options.every
-    tasks = [
-        (folder, architecture, model, tokens, share * step, shares * step)
-        for architecture in options.arch
-        for model in options.model
-        for share in range(shares)
-    ]
     start = time.perf_counter()
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        found = [record for records in pool.map(compile_share, tasks) for record in records]
+    found = compile_models(
+        str(options.folder.resolve()),
+        options.arch,
+        options.model,
+        options.tokens,
+        options.jobs,
+        every=options.every,
+    )
     return report(found, options.folder, time.perf_counter() - start)
 
 

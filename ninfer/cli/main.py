@@ -10,6 +10,7 @@ from typing import Final
 from ninfer.artifact.packaged import NAMES
 from ninfer.cli.streams import abandon_stdout, prepare_streams, signals_as_exits
 from ninfer.errors import NInferError, UsageError
+from ninfer.kits.home import any_kit
 from ninfer.version import VERSION
 
 # Name, module below ninfer.cli, what it does. A module offers build_parser() and main(argv).
@@ -24,9 +25,13 @@ COMMANDS: Final = {
     "fetch": ("fetch", "download a published artifact"),
     "verify": ("verify", "check a file: structure, inventory, stored words, hash"),
     "synth": ("synth", "write an artifact with random weights"),
+    "kit": ("kit", "build, check and install kernels compiled ahead of time"),
     "evals": ("evals", "score an artifact on a suite of questions, compare two runs"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }
+
+# Commands that launch kernels, which an installed kit may hold.
+_WITH_KERNELS: Final = ("run", "serve", "chat", "evals", "bench")
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
@@ -107,6 +112,10 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _call(name: str, arguments: list[str]) -> int:
     try:
+        if name in _WITH_KERNELS and any_kit():
+            from ninfer.kits.use import use_kit
+
+            use_kit()
         module = importlib.import_module(f"ninfer.cli.{COMMANDS[name][0]}")
         status: int = module.main(arguments)
     except ModuleNotFoundError as error:

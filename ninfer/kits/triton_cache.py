@@ -1,6 +1,7 @@
 """A folder of compiled Triton kernels: valid where it lies, whichever machine filled it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,18 @@ def relocate(folder: Path) -> int:
     path that leads nowhere counts as a missing kernel. Raises ArtifactError for a group file that
     is not one.
     """
+    return _rewrite(folder, lambda path, member: str(path.parent / member))
+
+
+def strip_places(folder: Path) -> int:
+    """Leave only the names of members in group files, so that the same kernels are the same bytes.
+
+    Such a cache has to be relocated before it is used.
+    """
+    return _rewrite(folder, lambda path, member: member)
+
+
+def _rewrite(folder: Path, place: Callable[[Path, str], str]) -> int:
     changed = 0
     for path in sorted(folder.rglob(_GROUP_FILES)):
         text = path.read_text(encoding="utf-8")
@@ -24,7 +37,7 @@ def relocate(folder: Path) -> int:
         members = content.get("child_paths") if isinstance(content, dict) else None
         if not isinstance(members, dict):
             raise ArtifactError(f"{path}: no group file of Triton's cache: child_paths is missing")
-        moved = {name: str(path.parent / Path(member).name) for name, member in members.items()}
+        moved = {name: place(path, Path(member).name) for name, member in members.items()}
         if moved != members:
             path.write_text(json.dumps({**content, "child_paths": moved}), encoding="utf-8")
             changed += 1

@@ -6,6 +6,7 @@ call has on a card. Key ingredients are the Triton build, the kernel's source an
 the machine.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Final
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+from triton.runtime.cache import triton_key
 
 from ninfer.errors import UnsupportedError
 from ninfer.ops.launch import INTERPRETED, Grid, redirected
@@ -113,6 +115,20 @@ def compile_calls(
     return found
 
 
-def use_cache(folder: str | PathLike[str]) -> None:
-    """Read and write compiled kernels below a folder, which may come from another machine."""
+def use_cache(folder: str | PathLike[str], *, binaries_only: bool = False) -> None:
+    """Read and write compiled kernels below a folder, which may come from another machine.
+
+    `binaries_only` keeps no intermediate forms of what is compiled from now on.
+    """
     triton.knobs.cache.dir = str(folder)
+    if binaries_only:
+        triton.knobs.compilation.store_binary_only = True
+
+
+def compiler_facts() -> dict[str, str]:
+    """What the keys of compiled kernels depend on beside their sources: version and build.
+
+    `triton_key` digests Triton's own sources and library, some 500 MB; a second with a warm cache.
+    """
+    key = hashlib.sha256(triton_key().encode()).hexdigest()
+    return {"triton": triton.__version__, "triton_key": key}
