@@ -10,8 +10,8 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("models", "frontend"),
     ("runtime", "convert"),
     ("engine",),
-    ("server", "bench", "selftest", "evals", "kits", "fleet"),
-    ("cluster",),
+    ("server", "bench", "evals", "kits", "fleet"),
+    ("selftest", "cluster"),
     ("cli",),
 )
 FLOOR_OF: Final = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
@@ -132,3 +133,8 @@ def compiler_facts() -> dict[str, str]:
     """
     key = hashlib.sha256(triton_key().encode()).hexdigest()
     return {"triton": triton.__version__, "triton_key": key}
+
+
+def cache_folder() -> Path:
+    """Where this process keeps the kernels that Triton compiles."""
+    return Path(triton.knobs.cache.dir)
