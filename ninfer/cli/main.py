@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "fetch": ("fetch", "download a published artifact"),
     "verify": ("verify", "check a file: structure, inventory, stored words, hash"),
     "synth": ("synth", "write an artifact with random weights"),
+    "service": ("service", "run a server under systemd: show or install the unit"),
     "doctor": ("doctor", "tell what stands in the way on this machine, and the fix"),
     "kit": ("kit", "build, check and install kernels compiled ahead of time"),
     "evals": ("evals", "score an artifact on a suite of questions, compare two runs"),
