@@ -116,7 +116,7 @@ def test_install_writes_once_and_keeps_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["show", "m.ninfer", "--", "--port", "0"], "--port"),
+        (["show", "m.ninfer", "--", "--port", "70000"], "--port"),
         (["show", "m.ninfer", "--", "--no-such-option"], "--no-such-option"),
         (["show", "m.ninfer", "--account", "me"], "--account: only a unit of --system"),
         (["show", "m.ninfer", "--system", "--account", "root"], "--account USER"),
