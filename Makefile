@@ -18,6 +18,10 @@ PYTEST := $(BIN)/python -m pytest -q
 INSTALL := $(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt
 DEMO := build/demo.ninfer
 
+# Clients of the server that e2e runs. npm is one of requirements.txt, so nothing else is needed.
+CLIENTS := build/clients
+CLIENT_FILES := tests/e2e/clients
+
 BROWSER := $(or $(CHROMIUM),$(shell command -v chromium chromium-browser google-chrome))
 
 .PHONY: help install demo test check fix e2e soak gpu bench docs release
@@ -72,7 +76,20 @@ fix: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-e2e: install
+# Not `npm ci`: it refuses a lock without the programs of other systems, which not all registries have.
+$(CLIENTS)/ready: $(wildcard $(CLIENT_FILES)/*.txt $(CLIENT_FILES)/package*.json)
+	@echo "installing clients of the server into $(CLIENTS) (a minute, 2 GB)"
+	@rm -rf $(CLIENTS)
+	@$(PYTHON) -m venv $(CLIENTS)
+	@{ $(CLIENTS)/bin/python -m pip install --quiet --no-compile $(PIP_ARGS) \
+	    -r $(CLIENT_FILES)/requirements.txt -c $(CLIENT_FILES)/constraints.txt && \
+	  cp $(CLIENT_FILES)/package.json $(CLIENT_FILES)/package-lock.json $(CLIENTS) && cd $(CLIENTS) && \
+	  PATH="$$PWD/bin:$$PATH" npm install --no-audit --no-fund --loglevel=error; } || \
+	  { echo "the clients could not be installed, so no test of e2e was run; those without them:" \
+	    "$(PYTEST) -m 'e2e and not clients'" >&2; exit 1; }
+	@touch $@
+
+e2e: install $(CLIENTS)/ready
 	@$(if $(BROWSER),,echo "no Chromium: the tests of the page are left out (apt-get install chromium)")
 	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)"
 

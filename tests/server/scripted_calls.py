@@ -1,6 +1,6 @@
 """What a scripted model writes: thoughts, texts and calls in its own format."""
 
-from serving import END
+from tests.server.serving import END
 
 
 def call(name: str, **values: str) -> str:
