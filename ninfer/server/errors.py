@@ -139,13 +139,16 @@ def openai_body(fault: Fault) -> dict[str, Any]:
 
 
 def openai_message(fault: Fault) -> str:
-    """The message of a fault; clients find a prompt that is too long by these very words."""
+    """The message of a fault; clients find a prompt that is too long by these very words.
+
+    Some look for the code there, since newer versions of the official library show nothing else.
+    """
     if fault.counts is None:
         return fault.message
     tokens, limit = fault.counts
     return (
         f"This model's maximum context length is {limit} tokens. However, your messages resulted "
-        f"in {tokens} tokens. Please reduce the length of the messages."
+        f"in {tokens} tokens. Please reduce the length of the messages. ({fault.code})"
     )
 
 

@@ -188,7 +188,7 @@ def test_the_words_for_a_prompt_that_is_too_long() -> None:
     fault = fault_of(ContextError("too long", prompt_tokens=70, limit=64))
     text = openai_body(fault)["error"]["message"]
     assert "maximum context length is 64 tokens" in text and "resulted in 70 tokens" in text
-    assert "reduce the length of the messages" in text
+    assert "reduce the length of the messages. (context_length_exceeded)" in text
     message = anthropic_body(fault, "r")["error"]["message"]
     assert message == "prompt is too long: 70 tokens > 64 maximum"
 
