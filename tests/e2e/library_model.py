@@ -8,6 +8,7 @@ from tests.server.scripted_calls import answer, call
 THOUGHT = "I have a tool for it."
 LAST_THOUGHT = "Now I know."
 _QUESTION = re.compile(r"Multiply (\d+) and (\d+)")
+_SAID = re.compile(r"The product is (\d+)")
 _RESULT = re.compile(r"<tool_response>\n(\d+)")
 
 
@@ -19,7 +20,7 @@ def library_author(prompt: PreparedPrompt) -> str:
 
 def _next(prompt: PreparedPrompt) -> str:
     _, _, last = prompt.text.rpartition("<|im_start|>user\n")
-    asked = _QUESTION.search(prompt.text)
+    asked = _QUESTION.search(last)
     if "<tool_response>" in last:
         result = _RESULT.search(last)
         assert result, f"no number in {last}"
@@ -31,6 +32,9 @@ def _next(prompt: PreparedPrompt) -> str:
         return answer("", call(tools[0], word="tick", count="3"))
     if "Shape" in last:
         return answer('{"word": "tick", "count": 3}')
+    if "Recall" in last:
+        said = _SAID.findall(prompt.text)
+        return answer(f"It was {said[-1]}.")
     if "Look" in last:
         return answer(f"I see {[one.grid for one in prompt.media]}.")
     return answer("Hello.")
