@@ -10,11 +10,11 @@ from ninfer.cli import main
 from ninfer.request import PreparedPrompt
 from tests.e2e.agents import Agent, Report, json_lines
 from tests.e2e.foreign import client_environment, run_client
+from tests.e2e.library_model import KEY
 from tests.e2e.scripted_engine import Reading, ScriptedEngine
 from tests.server.scripted_calls import answer, call
 from tests.server.serving import Server
 
-KEY = "sk-of-the-test"
 ERRAND = "Errand: read first.txt and second.txt, then write both words to answer.txt."
 RECALL = "Recall: which was the first word?"
 LOOK = "Look: what is in picture.png?"

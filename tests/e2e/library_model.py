@@ -1,15 +1,28 @@
 """What a scripted model writes to client libraries: products by a tool, objects, pictures."""
 
 import re
+from pathlib import Path
+
+from PIL import Image
 
 from ninfer.request import PreparedPrompt
 from tests.server.scripted_calls import answer, call
 
+KEY = "sk-of-the-test"
+OBJECT = {"word": "tick", "count": 3}
+SEEN = "I see [(1, 24, 32)]."
 THOUGHT = "I have a tool for it."
 LAST_THOUGHT = "Now I know."
 _QUESTION = re.compile(r"Multiply (\d+) and (\d+)")
 _SAID = re.compile(r"The product is (\d+)")
 _RESULT = re.compile(r"<tool_response>\n(\d+)")
+
+
+def drawn(folder: Path) -> Path:
+    """A picture as a file of the folder, of the size that `SEEN` says in patches of 16."""
+    path = folder / "picture.png"
+    Image.new("RGB", (512, 384), (208, 32, 32)).save(path)
+    return path
 
 
 def library_author(prompt: PreparedPrompt) -> str:

@@ -7,10 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.e2e.agents import AGENTS
-from tests.e2e.desk import ERRAND, KEY, LOOK, RECALL, SHAPE, Desk
+from tests.e2e.desk import ERRAND, LOOK, RECALL, SHAPE, Desk
+from tests.e2e.library_model import KEY, OBJECT, SEEN, drawn
 from tests.e2e.scripted_engine import ScriptedEngine, scripted_server
 from tests.server.serving import END, Server
 
@@ -66,10 +66,10 @@ def test_a_task_in_two_steps_and_a_question_about_it(desk: Desk) -> None:
 
 
 def test_a_picture_that_a_tool_shows(desk: Desk) -> None:
-    Image.new("RGB", (512, 384), (208, 32, 32)).save(desk.project / "picture.png")
+    drawn(desk.project)
     report, readings = desk.ask(LOOK)
     assert [len(reading.prompt.media) for reading in readings] == [0, 1]
-    assert report.words == "I see [(1, 24, 32)]."
+    assert report.words == SEEN
 
 
 @pytest.mark.parametrize("desk", ["codex", "claude-code", "qwen-code"], indirect=True)
@@ -80,7 +80,7 @@ def test_an_answer_in_a_shape(desk: Desk) -> None:
     codex = desk.agent.name == "codex"
     option = ("--output-schema", str(schema)) if codex else ("--json-schema", schema.read_text())
     report, (reading,) = desk.ask(SHAPE, *option)
-    assert json.loads(report.words) == {"word": "tick", "count": 3}
+    assert json.loads(report.words) == OBJECT
     assert (reading.options.program.constraint is not None) == codex
 
 

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from tests.e2e.foreign import CLIENTS, client_environment, run_client
-from tests.e2e.library_model import LAST_THOUGHT, THOUGHT, library_author
+from tests.e2e.library_model import KEY, LAST_THOUGHT, OBJECT, SEEN, THOUGHT, drawn, library_author
 from tests.e2e.scripted_engine import ScriptedEngine, scripted_server
 from tests.server.serving import Server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.clients, pytest.mark.timeout(600)]
 
 SCRIPTS = Path(__file__).resolve().parent / "clients"
-KEY = "sk-of-the-test"
-OBJECT = {"word": "tick", "count": 3}
-SEEN = "I see [(1, 24, 32)]."
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +51,10 @@ class Library:
             tokens.append(len(first.ids) + len(second.ids))
         return tokens
 
-    def picture(self) -> Path:
-        path = self.folder / "picture.png"
-        Image.new("RGB", (512, 384), (208, 32, 32)).save(path)
-        return path
-
     def run(self, program: str, script: str) -> dict[str, Any]:
         """What it found, by the name of what it tried."""
         words = [CLIENTS / "bin" / program, SCRIPTS / script, self.server.url, KEY]
-        words += [*self.numbers, self.picture()]
+        words += [*self.numbers, drawn(self.folder)]
         printed = run_client(
             list(map(str, words)),
             client_environment(self.folder, CLIENTS=str(CLIENTS)),
@@ -142,7 +133,7 @@ def test_llm(library: Library) -> None:
             assert llm("-m", model, "--functions", tool, *how, task) == library.answer
         assert llm("-c", "Recall") == f"It was {library.product}."
         assert json.loads(llm("-m", model, "--schema", "word, count int", "Shape")) == OBJECT
-        assert llm("-m", model, "-a", str(library.picture()), "Look") == SEEN
+        assert llm("-m", model, "-a", str(drawn(folder)), "Look") == SEEN
     assert llm("-m", "completion", "Once upon a time") == "Hello."
     logged = json.loads(llm("logs", "-n", "0", "--json"))
     tokens = [one["input_tokens"] + one["output_tokens"] for one in logged if one["tools"]]
