@@ -20,6 +20,7 @@ from ninfer.request import (
 )
 
 _TURN_START: Final = "<|im_start|>"
+_OPEN, _CLOSE = "<think>", "</think>"
 # What an entry takes beside its ids.
 _ENTRY_BYTES: Final = 1024
 _MOST_BYTES: Final = 64 << 20
@@ -82,7 +83,7 @@ class WrittenTurns:
         def recall(before: bytes, message: Message) -> WrittenTurn | None:
             if any(part.kind != "text" for part in message.content):
                 return None
-            content = "".join(part.text for part in message.content)
+            given, content = _apart(message)
             key = _key(owner, before, content, message.tool_calls)
             with self._lock:
                 kept = self._kept.get(key)
@@ -90,7 +91,6 @@ class WrittenTurns:
                     return None
                 self._kept.move_to_end(key)
             # A client may leave a thought out. One that it has changed is no longer the model's.
-            given = message.reasoning or ""
             if given.strip() and _digest(given) != kept.reasoning:
                 return None
             return WrittenTurn(kept.opening, tuple(kept.ids))
@@ -101,6 +101,18 @@ class WrittenTurns:
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._size -= kept.size
+
+
+def _apart(message: Message) -> tuple[str, str]:
+    """The thought and the visible text of a returned turn, as chat templates take it apart.
+
+    Clients that have no member for a thought put it before the text, in tags.
+    """
+    text = "".join(part.text for part in message.content)
+    if message.reasoning is not None or _CLOSE not in text:
+        return message.reasoning or "", text
+    thought = text.partition(_CLOSE)[0].rpartition(_OPEN)[2]
+    return thought, text.rpartition(_CLOSE)[2]
 
 
 def _key(owner: int, before: bytes, content: str, calls: Sequence[ToolCall]) -> bytes:

@@ -49,6 +49,18 @@ def test_a_turn_is_found_by_its_visible_text() -> None:
     assert recall(b"other", assistant("text", None, returned)) is None
 
 
+def test_a_thought_may_come_back_within_the_text() -> None:
+    """In tags, as Open WebUI does; where there is a member for it, tags are the text's own."""
+    known = memory()
+    known.keep(1, PROMPT, "T\n", "text", RESULT)
+    recall = known.recall_for(1)
+    for text in ("<think>T</think>text", "<think>\nT\n</think>\n\ntext", "T</think>text"):
+        assert recall(b"k", assistant(text)), text
+    assert recall(b"k", assistant("<think>other</think>text")) is None
+    assert recall(b"k", assistant("<think>T</think>text", "")) is None
+    assert recall(b"k", assistant("<think>T</think>other")) is None
+
+
 def test_nobody_gets_the_thoughts_of_another_key() -> None:
     known = memory()
     known.keep(1, PROMPT, "T", "text", RESULT)
