@@ -1,5 +1,6 @@
 """A served engine whose answers a function of the prompt writes: the model of a client's task."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,7 +95,15 @@ class ScriptedEngine:
         assert self.author is not None, "a request outside of any task"
         reading = Reading(prompt, options)
         self.readings.append(reading)
-        return _Writing(self._text.encode(self.author(prompt)), reading)
+        text = self.author(prompt)
+        # What a grammar forces it forces in the usual ids.
+        is_free = options.program.constraint is None
+        return _Writing(self._unusual(text) if is_free else self._text.encode(text), reading)
+
+    def _unusual(self, text: str) -> list[int]:
+        """Ids of a text as a model may write it: other ones than its encoding has."""
+        pieces = re.findall(r"<[^<>]*>|[^<]{1,3}|<", text)
+        return [token for piece in pieces for token in self._text.encode(piece)]
 
 
 @contextmanager
