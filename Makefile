@@ -84,7 +84,7 @@ $(CLIENTS)/ready: $(wildcard $(CLIENT_FILES)/*.txt $(CLIENT_FILES)/package*.json
 	@{ $(CLIENTS)/bin/python -m pip install --quiet --no-compile $(PIP_ARGS) \
 	    -r $(CLIENT_FILES)/requirements.txt -c $(CLIENT_FILES)/constraints.txt && \
 	  cp $(CLIENT_FILES)/package.json $(CLIENT_FILES)/package-lock.json $(CLIENTS) && cd $(CLIENTS) && \
-	  PATH="$$PWD/bin:$$PATH" npm install --no-audit --no-fund --loglevel=error; } || \
+	  PATH="$$PWD/bin:$$PATH" npm install --no-audit --no-fund --loglevel=error >/dev/null; } || \
 	  { echo "the clients could not be installed, so no test of e2e was run; those without them:" \
 	    "$(PYTEST) -m 'e2e and not clients'" >&2; exit 1; }
 	@touch $@
