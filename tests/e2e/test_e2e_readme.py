@@ -47,7 +47,8 @@ def test_readme_runs_on_a_clean_clone(tmp_path: Path, program):
     for command in filter(run_here, commands):
         output = program("sh", "-c", command, cwd=clone, path=clone / ".venv" / "bin")
         if command == "make demo":
-            assert "installing" in output and "synthetic/qwen3.6-27b-tiny" in output
+            assert "installing" in output and "all answers are right" in output
+            assert output.count("-- right") == 3
     assert "installing" not in program("make", "demo", cwd=clone), "make demo installs twice"
     status = program("git", "status", "--porcelain", cwd=clone)
     assert status == "", "README's commands leave files that git does not ignore"

@@ -33,6 +33,13 @@ def test_help_and_version(installed: Path, program, tmp_path: Path):
     assert "--seed" in program(ninfer, "run", "--help", cwd=tmp_path)
 
 
+def test_the_model_of_the_package_answers(installed: Path, program, tmp_path: Path):
+    command = ("run", "tiny", "--prompt", "What is 4711 + 389?", "--greedy")
+    said = program(installed / "ninfer", *command, cwd=tmp_path)
+    assert "5100" in said
+    assert "ok    hash" in program(installed / "ninfer", "verify", "tiny", cwd=tmp_path)
+
+
 def test_synthesise_describe_and_run(installed: Path, program, tmp_path: Path):
     ninfer = installed / "ninfer"
     program(
