@@ -17,7 +17,7 @@ from ninfer.formats.registry import kv_format
 from ninfer.ops.attention import portable, reference
 from ninfer.ops.kv_cache.reference import read_pages
 from ninfer.ops.tensors import PagedKV, RaggedRows
-from ninfer.ops.tolerance import BF16
+from ninfer.ops.tolerance import BF16, in_row_sizes
 
 _PAGE: Final = 64
 # Positions whose keys and values are drawn and encoded at a time.
@@ -115,7 +115,8 @@ def _cache(form: str, pages: int, heads: int, dim: int, generator: torch.Generat
 def check(case: Attention, tokens: tuple[int, ...]) -> None:
     """Raise FormatError unless each token count gives right rows, the same bits for all counts.
 
-    Right: within the bf16 criterion of float32 attention in torch, nothing left unwritten.
+    Right: each row within the bf16 criterion of float32 attention in torch, by its own size, and
+    nothing left unwritten.
     """
     most = max(tokens)
     cache, scale = case.caches[0], case.dim**-0.5
@@ -124,7 +125,7 @@ def check(case: Attention, tokens: tuple[int, ...]) -> None:
     widest = case.calls(most)[0]()
     for count in tokens:
         out = case.calls(count)[0]()
-        found = BF16.violation(out, expected[-count:])
+        found = BF16.violation(*in_row_sizes(out, expected[-count:]))
         if found is None and not torch.equal(
             out.view(torch.int16), widest[-count:].view(torch.int16)
         ):

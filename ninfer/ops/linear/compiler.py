@@ -25,6 +25,8 @@ except ImportError as error:
     ) from error
 
 SOURCES: Final = ("stream.cu", "wide.cu", "warpgroup.cu", "arrange.cu", "read.cu")
+# The sources and headers of another family; of the headers of this one they need the first.
+_ATTENTION: Final = ("attend.cu", "join.cu", "splits.cuh", "cache.cuh", "items.cuh", "warp.cuh")
 _HEADERS: Final = ("machine.cuh", "codec.cuh", "output.cuh", "runs.cuh")
 # Changes when the meaning of a name does.
 _NAMING: Final = "2"
@@ -50,7 +52,7 @@ class Program:
         """File name of the binary: readable, and unique by content."""
         head = f"{_NAMING} {self.source} {self.architecture} {self.defines}\n"
         digest = hashlib.sha256(head.encode())
-        for text in (source_text(self.source), *map(source_text, _HEADERS)):
+        for text in (source_text(self.source), *map(source_text, _headers(self.source))):
             digest.update(text)
         stem = self.source.removesuffix(".cu")
         return f"{stem}-sm_{self.architecture}-{digest.hexdigest()[:24]}.cubin"
@@ -58,8 +60,9 @@ class Program:
 
 @cache
 def source_text(name: str) -> bytes:
-    """A file of the package's `cuda` folder."""
-    return files("ninfer.ops.linear").joinpath("cuda", name).read_bytes()
+    """A file of a family's `cuda` folder."""
+    family = "attention" if name in _ATTENTION else "linear"
+    return files(f"ninfer.ops.{family}").joinpath("cuda", name).read_bytes()
 
 
 def default_folder() -> Path:
@@ -120,9 +123,16 @@ def compiler_version() -> str:
     return f"{major}.{minor}"
 
 
+def _headers(source: str) -> tuple[str, ...]:
+    if source not in _ATTENTION:
+        return _HEADERS
+    return (_HEADERS[0], *(name for name in _ATTENTION if name.endswith(".cuh")))
+
+
 def _create(program: Program) -> Any:
-    names = [name.encode() for name in _HEADERS]
-    texts = [source_text(name) for name in _HEADERS]
+    headers = _headers(program.source)
+    names = [name.encode() for name in headers]
+    texts = [source_text(name) for name in headers]
     source = source_text(program.source)
     try:
         return nvrtc.nvrtcCreateProgram(source, program.source.encode(), len(names), texts, names)
