@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from ninfer.bench import linear_case
+from ninfer.bench import attention_variants, linear_case
 from ninfer.bench.isolated import isolated
 from ninfer.bench.linear_case import Product
 from ninfer.bench.linear_variants import Variant, stream, warpgroups, warps
@@ -148,7 +148,9 @@ def run() -> Findings:
     jobs = all_jobs()
     compile_all(number, jobs)
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
-    return collected(jobs, note)
+    products, attended = collected(jobs, note), attention_variants.run(number)
+    rows = [*products.rows, *attended.rows]
+    return Findings(rows, note, (*products.failures, *attended.failures))
 
 
 def collected(jobs: Sequence[Job], note: str) -> Findings:

@@ -41,7 +41,7 @@ def library(program: Program) -> ctypes.CDLL:
     for file in (*files("ninfer.ops.attention").joinpath("cuda").iterdir(), *HOST.iterdir()):
         copyfile(str(file), folder / file.name)
     flags = [f"-D{name}={value}" for name, value in program.defines]
-    flags += ["-DHOPPER=1", *(["-DJOIN"] if program.source == "join.cu" else [])]
+    flags += ["-DHOPPER=1", *(["-DJOIN"] if program.source == "attention/join.cu" else [])]
     target = folder / "kernel.so"
     command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", *flags]
     done = subprocess.run(

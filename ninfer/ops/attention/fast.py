@@ -77,8 +77,8 @@ def ready(cache: PagedKV, query_heads: int) -> None:
 def programs(number: int, plan: AttendPlan) -> list[Program]:
     """What a call with these sizes starts on an architecture."""
     return [
-        Program.of("attend.cu", number, plan.defines),
-        Program.of("join.cu", number, plan.join_defines),
+        Program.of("attention/attend.cu", number, plan.defines),
+        Program.of("attention/join.cu", number, plan.join_defines),
     ]
 
 
@@ -119,7 +119,7 @@ def _plan(number: int, cache: PagedKV, group: int, rows: int) -> AttendPlan:
 
 
 def _loaded(device: int, program: Program) -> Kernel:
-    name = "join_splits" if program.source == "join.cu" else "attend_splits"
+    name = "join_splits" if program.source == "attention/join.cu" else "attend_splits"
     return kernel(device, program.source, name, program.defines)
 
 

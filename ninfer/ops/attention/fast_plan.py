@@ -132,6 +132,9 @@ def attend_plan(
     """
     tiles = min(max(-(-rows // 8), 1), MOST_TILES)
     plan = AttendPlan(form, heads, group, tiles, 1, cuts)
+    while plan.shared_bytes > shared_limit(architecture):
+        tiles -= 1
+        plan = replace(plan, tiles=tiles)
     memory = shared_limit(architecture) + _SPARE
     fit = memory // (plan.shared_bytes + _SYSTEM)
     registers = _REGISTERS // (THREADS * _NEEDED[form][tiles - 1])

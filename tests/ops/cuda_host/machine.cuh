@@ -213,6 +213,7 @@ inline u32 bytes_of(u32 low, u32 high, u32 which) {
 inline float times(float a, float b) { return a * b; }
 inline float power_of_2(float v) { return std::exp2(v); }
 inline bool not_finite(u32 pair) { return (pair & 0x7F800000) == 0x7F800000 || (pair & 0x7F80) == 0x7F80; }
+inline u32 held(u32 value) { return value; }
 inline float infinity() { return INFINITY; }
 inline float not_a_number() { return NAN; }
 

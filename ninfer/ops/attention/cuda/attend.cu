@@ -35,38 +35,41 @@ INLINE void attend(const Arguments& g, const Places& at) {
   reader.look_ahead(g, at, lane);
   Tile ahead;
   reader.take(g, at, lane, ahead);
-  request_keys(g.keys, g.key_scales, at, 0, ahead, warp, lane);
+  const Requests request(at, g.key_scales, g.value_scales, warp, lane);
+  request.of_keys(g.keys, 0, ahead);
   copies_commit();
-  request_values(g.values, g.value_scales, at, 0, ahead, warp, lane);
+  request.of_values(g.values, 0, ahead);
   copies_commit();
   bool more = reader.take(g, at, lane, ahead);
-  if (more) request_keys(g.keys, g.key_scales, at, 1, ahead, warp, lane);
+  if (more) request.of_keys(g.keys, 1, ahead);
   copies_commit();
-  Warp mine;
-  mine.warp = warp, mine.lane = lane;
+  Warp mine(at, warp, lane);
   mine.load_queries(g, at, item, 0);
   __syncthreads();
   for (int turn = 0, parity = 0;; parity ^= 1) {
     mine.begin();
-    const int tiles = item.tiles(), begin = item.begin(), seen_by_all = item.place(0) + 1;
+    const int tiles = (int)held(item.tiles()), seen_by_all = (int)held(item.place(0) + 1);
+    int first = (int)held(item.begin());
     const u32 places = at.rows + parity * ROWS * 4;
-    for (int i = 0; i < tiles; i++, turn++) {
-      const int stage = turn & 1, first = begin + i * KEYS;
+    for (int i = 0; i < tiles; i++, turn++, first += KEYS) {
+      const int stage = turn & 1;
       const bool masked = first + KEYS > seen_by_all;
       // Behind this tile's keys its values and the next keys have been requested.
       copies_wait<2>();
       __syncwarp();
-      mine.score(at, stage, item.head, g.scale);
+      mine.score(stage, item.head, g.scale);
       copies_wait<1>();
       __syncwarp();
-      mine.prepare_values(at, stage, item.head, masked);
+      if (!BYTES && masked) mine.prepare_values<true>(at, stage, item.head);
+      else mine.prepare_values<false>(at, stage, item.head);
       __syncthreads();
-      if (more) request_values(g.values, g.value_scales, at, stage ^ 1, ahead, warp, lane);
+      if (more) request.of_values(g.values, stage ^ 1, ahead);
       copies_commit();
       more = more && reader.take(g, at, lane, ahead);
-      if (more) request_keys(g.keys, g.key_scales, at, stage, ahead, warp, lane);
+      if (more) request.of_keys(g.keys, stage, ahead);
       copies_commit();
-      mine.add_values(at, stage, first, places, masked);
+      if (masked) mine.add_values<true>(at, stage, first, places);
+      else mine.add_values<false>(at, stage, first, places);
     }
     mine.put_sums(g, at, item);
     const Item done = item;
@@ -85,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS)
                   const u8* value_scales, const u64* offsets, const u64* lengths, const u64* table,
                   float* partial, float2* parts, int q_row, int q_head, int table_row,
                   int sequences, int capacity, int scale) {
-  extern __shared__ __align__(128) u8 memory[];
+  extern __shared__ __align__(1024) u8 memory[];
   const Arguments g = {q,       keys,    values, key_scales, value_scales, offsets,
                        lengths, table,   partial, parts,     q_row,        q_head,
                        table_row, sequences, capacity, __uint_as_float((u32)scale)};

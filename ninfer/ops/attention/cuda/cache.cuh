@@ -17,10 +17,10 @@ constexpr int SCALES = FORM == INT8_WORDS ? 4 : FORM == FP8_WORDS ? 1 : 0;  // o
 constexpr int KEY_UNIT = FORM == INT8_WORDS ? 4 : FORM == FP8_WORDS ? 2 * HEADS : 0;
 constexpr int VALUE_UNIT = FORM == INT8_WORDS ? 8 : FORM == FP8_WORDS ? 2 * HEADS : 0;
 
-// Where a unit of 16 bytes lies in a plane. Rows that are read together have other banks.
-INLINE int place_of(int key, int unit) {
-  return key * ROW + ((unit ^ ((key & 1) << 2 | (key >> 2 & 3))) << 4);
-}
+// Where a unit of 16 bytes lies in a plane. Rows that are read together have other banks; what is
+// xored depends on three bits of the key, so places of other keys and units differ by xors too.
+INLINE constexpr int turn_of(int key) { return ((key & 1) << 2 | (key >> 2 & 3)) << 4; }
+INLINE constexpr int place_of(int key, int unit) { return key * ROW + (unit << 4 ^ turn_of(key)); }
 
 // Bytes 0 and 2 of a word as two bfloat16, without their scale; exact.
 INLINE u32 even_pair(u32 word) {
@@ -51,56 +51,74 @@ struct Tile {
 struct Places {
   u32 keys, values, queries, scores, key_scales, value_scales, factors, spoiled, rows, ends, sequences;
   static constexpr int KEY_SCALES = 2 * KEYS * KEY_UNIT, VALUE_SCALES = KEYS * VALUE_UNIT;
+  static constexpr int SCORES = 2 * NT * 8 * KEYS * 4;  // of a buffer
   INLINE explicit Places(u32 base)
       : keys(base), values(keys + 2 * PLANE), queries(values + 2 * PLANE),
         scores(queries + NT * 16 * 256), key_scales(scores + 4 * NT * 8 * KEYS * 4),
         value_scales(key_scales + 2 * KEY_SCALES), factors(value_scales + 2 * VALUE_SCALES),
         spoiled(factors + 2 * 4 * KEYS * 4), rows(spoiled + 2 * KEYS * 4),
         ends(rows + 2 * NT * 8 * 4), sequences(ends + 5 * NT * 8 * 4) {}
-  // A score's place: `half` of the columns it is the sum of, query row, key.
-  INLINE u32 score(int buffer, int half, int row, int key) const {
+  // A score's place in the first of two buffers: `half` of the columns it is the sum of, query row,
+  // key. Rows and keys are turned as in a plane.
+  INLINE u32 score(int half, int row, int key) const {
     const int unit = key >> 2 ^ ((row & 1) << 2 | (row >> 1 & 3));
-    return scores + ((buffer * 2 + half) * NT * 8 + row) * KEYS * 4 + unit * 16 + (key & 3) * 4;
+    return scores + (half * NT * 8 + row) * KEYS * 4 + unit * 16 + (key & 3) * 4;
   }
 };
 
-// The part of a tile's keys that this warp multiplies: 16 rows, half of the columns, their scales.
-INLINE void request_keys(const u8* keys, const u8* scales, const Places& at, int stage, const Tile& t,
-                         int warp, int lane) {
-  constexpr int HALF = UNITS / 2;
-  const int first = (warp & 1) * 16, half = warp >> 1;
-  const u8* from = keys + ((size_t)t.row * HEADS + t.head) * ROW;
-  UNROLL for (int i = 0; i < HALF / 2; i++) {
-    const int index = i * 32 + lane, key = first + index / HALF, unit = half * HALF + index % HALF;
-    copy16(at.keys + stage * PLANE + place_of(key, unit),
-           from + (size_t)key * HEADS * ROW + unit * 16, key < t.live);
+// Copies of rows of a plane by a warp: UNITS_EACH units of each row from key `first` on.
+template <int UNITS_EACH> struct Copies {
+  static constexpr int AT_ONCE = 32 / UNITS_EACH;  // rows
+  u32 from, to;
+  int key;
+  INLINE Copies(u32 plane, int first, int unit, int lane) {
+    key = first + lane / UNITS_EACH, unit += lane % UNITS_EACH;
+    from = held(key * HEADS * ROW + unit * 16), to = held(plane + place_of(key, unit));
+    key = (int)held(key);
   }
-  if constexpr (BYTES) {
-    const int key = first + lane;
-    const size_t row = t.row + key;
-    const u8* scale = scales + (FORM == INT8_WORDS ? ((row * HEADS + t.head) * 4 + 2 * half) * 2
-                                                   : row * KEY_UNIT);
-    if (lane < 16)
-      copy_few<KEY_UNIT>(at.key_scales + stage * Places::KEY_SCALES + (half * KEYS + key) * KEY_UNIT,
-                         scale, key < t.live);
+  template <int COUNT> INLINE void request(const u8* words, int stage, const Tile& t) const {
+    const u8* source = words + ((size_t)t.row * HEADS + t.head) * ROW + from;
+    const int left = t.live - key;
+    UNROLL for (int i = 0; i < COUNT; i++)
+      copy16((to + stage * PLANE + i * AT_ONCE * ROW) ^ turn_of(i * AT_ONCE),
+             source + i * AT_ONCE * HEADS * ROW, i * AT_ONCE < left);
   }
-}
-// A quarter of a tile's values, and their scales.
-INLINE void request_values(const u8* values, const u8* scales, const Places& at, int stage,
-                           const Tile& t, int warp, int lane) {
-  const int first = warp * 8;
-  const u8* from = values + ((size_t)t.row * HEADS + t.head) * ROW;
-  UNROLL for (int i = 0; i < UNITS / 4; i++) {
-    const int index = i * 32 + lane, key = first + index / UNITS, unit = index % UNITS;
-    copy16(at.values + stage * PLANE + place_of(key, unit),
-           from + (size_t)key * HEADS * ROW + unit * 16, key < t.live);
+};
+
+// What one warp copies: of the keys those that it multiplies itself, which are 16 rows, half of
+// their columns; of the values all columns of a quarter of the rows.
+struct Requests {
+  Copies<UNITS / 2> keys;
+  Copies<UNITS> values;
+  int key, value;  // the rows whose scales this thread copies
+  u32 key_to, value_to;
+  const u8 *key_from, *value_from;
+
+  INLINE Requests(const Places& at, const u8* key_scales, const u8* value_scales, int warp, int lane)
+      : keys(at.keys, (warp & 1) * 16, (warp >> 1) * UNITS / 2, lane), values(at.values, warp * 8, 0, lane) {
+    const int half = warp >> 1;
+    // Threads without a row of their own have one that no tile has.
+    key = (int)held(lane < 16 ? (warp & 1) * 16 + lane : KEYS), value = (int)held(lane < 8 ? warp * 8 + lane : KEYS);
+    key_to = at.key_scales + (half * KEYS + key) * KEY_UNIT;
+    value_to = at.value_scales + value * VALUE_UNIT;
+    key_from = key_scales + key * HEADS * SCALES * 2 + (FORM == INT8_WORDS ? half * KEY_UNIT : 0);
+    value_from = value_scales + value * HEADS * SCALES * 2;
   }
-  if constexpr (BYTES) {
-    const int key = first + lane;
-    const size_t row = t.row + key;
-    const u8* scale = scales + (FORM == INT8_WORDS ? (row * HEADS + t.head) * 8 : row * VALUE_UNIT);
-    if (lane < 8)
-      copy_few<VALUE_UNIT>(at.value_scales + stage * Places::VALUE_SCALES + key * VALUE_UNIT, scale,
-                           key < t.live);
+  INLINE void of_keys(const u8* words, int stage, const Tile& t) const {
+    keys.request<UNITS / 4>(words, stage, t);
+    if (BYTES && key < KEYS)
+      copy_few<KEY_UNIT ? KEY_UNIT : 4>(key_to + stage * Places::KEY_SCALES, key_from + scales_of(t), key < t.live);
   }
-}
+  INLINE void of_values(const u8* words, int stage, const Tile& t) const {
+    values.request<UNITS / 4>(words, stage, t);
+    if (BYTES && value < KEYS)
+      copy_few<VALUE_UNIT ? VALUE_UNIT : 4>(value_to + stage * Places::VALUE_SCALES, value_from + scales_of(t),
+                                            value < t.live);
+  }
+
+ private:
+  // Bytes before the scales of the tile's first row, of its head where heads are copied apart.
+  static INLINE size_t scales_of(const Tile& t) {
+    return ((size_t)t.row * HEADS + (FORM == INT8_WORDS ? t.head : 0)) * SCALES * 2;
+  }
+};

@@ -9,6 +9,25 @@ struct Warp {
   int warp, lane;
   Columns sums;
   float top[NT], weight[NT];  // of row n * 8 + lane / 4; weight of the keys that this thread took
+  // Where this thread reads and writes, all in the first stage or buffer.
+  u32 low_key, key_scales, queries, score_to, score_from, value_from, value_scales, factor_to, factor_from;
+
+  INLINE Warp(const Places& at, int warp, int lane) : warp(warp), lane(lane) {
+    const int half = warp >> 1, r = lane >> 2, j = lane & 3, low = (warp & 1) * 16 + r;
+    low_key = held(at.keys + place_of(low, half * UNITS / 2 + j));
+    key_scales = held(at.key_scales + (half * KEYS + low) * KEY_UNIT);
+    value_scales = held(at.value_scales + (warp * 8 + (lane & 7)) * VALUE_UNIT +
+                        (FORM == INT8_WORDS ? (lane >> 3) * 2 : 0));
+    factor_to = held(at.factors + ((lane >> 3) * KEYS + warp * 8 + (lane & 7)) * 4);
+    queries = held(at.queries + half * 8 * NT * 256 + lane * 8);
+    score_to = held(at.score(half, j * 2, low));
+    score_from = held(at.score(0, r, j * 4));
+    // Matrix lane / 8 of the four that `turned_words` takes: second eight columns, second keys.
+    const int matrix = lane >> 3, i = lane & 7;
+    value_from = held(at.values + place_of((i >> 1) * 4 + (i & 1) + (matrix >> 1) * 2,
+                                           warp * UNITS / 4 + (matrix & 1)));
+    factor_from = held(at.factors + (warp * KEYS + j * 4) * 4);
+  }
 
   INLINE void begin() {
     UNROLL for (int n = 0; n < NT; n++) {
@@ -36,30 +55,25 @@ struct Warp {
   }
 
   // Scores of 16 keys over half of the columns.
-  INLINE void score(const Places& at, int stage, int head, float scale) const {
-    const int half = warp >> 1, r = lane >> 2, j = lane & 3, low = (warp & 1) * 16 + r, high = low + 8;
-    const u32 plane = at.keys + stage * PLANE;
+  INLINE void score(int stage, int head, float scale) const {
     float scores[NT][4];
     UNROLL for (int n = 0; n < NT; n++)
       UNROLL for (int i = 0; i < 4; i++) scores[n][i] = 0.f;
     u32 low_scales = 0, high_scales = 0;
     if (BYTES) {
-      const u32 scales = at.key_scales + stage * Places::KEY_SCALES + half * KEYS * KEY_UNIT +
-                         (FORM == FP8_WORDS ? head * 2 : 0);
-      low_scales = scale_word(scales + low * KEY_UNIT);
-      high_scales = scale_word(scales + high * KEY_UNIT);
+      const u32 scales = key_scales + stage * Places::KEY_SCALES + (FORM == FP8_WORDS ? head * 2 : 0);
+      low_scales = scale_word(scales), high_scales = scale_word(scales + 8 * KEY_UNIT);
     }
     UNROLL for (int g = 0; g < 2; g++) {
       float part[NT][4];
       Words low_words, high_words;
-      key_words(plane, low, j, half * 2 + g, low_words);
-      key_words(plane, high, j, half * 2 + g, high_words);
+      key_words(low_key + stage * PLANE, g, low_words);
+      key_words((low_key + stage * PLANE + 8 * ROW) ^ turn_of(8), g, high_words);
       UNROLL for (int m = 0; m < 4; m++) {
-        const int step = (half * 2 + g) * 4 + m;
         u32 a[4];
         key_operands(low_words, high_words, m, a);
         UNROLL for (int n = 0; n < NT; n++) {
-          const uint2 b = shared_u2(at.queries + (step * NT + n) * 256 + lane * 8);
+          const uint2 b = shared_u2(queries + ((g * 4 + m) * NT + n) * 256);
           float(&p)[4] = part[n];
           if (m == 0) mma(p, a, b.x, b.y, 0.f, 0.f, 0.f, 0.f);
           else mma(p, a, b.x, b.y, p[0], p[1], p[2], p[3]);
@@ -76,20 +90,20 @@ struct Warp {
           scores[n][i] = fmaf(part[n][i], i < 2 ? f0 : f1, scores[n][i]);
     }
     UNROLL for (int n = 0; n < NT; n++)
-      UNROLL for (int i = 0; i < 4; i++)
-        shared_put(at.score(stage, half, n * 8 + j * 2 + (i & 1), i < 2 ? low : high),
-                   __float_as_uint(scores[n][i]));
+      UNROLL for (int i = 0; i < 4; i++) {
+        // The next row, the key eight behind: both turn the unit.
+        const u32 to = score_to + stage * Places::SCORES + (n * 8 + (i & 1)) * KEYS * 4;
+        shared_put(to ^ ((i & 1) * 64 + (i >> 1) * 32), __float_as_uint(scores[n][i]));
+      }
   }
 
   // What the other warps need of this one's quarter of the values: multipliers, or what is not
   // finite where some row must not see it.
-  INLINE void prepare_values(const Places& at, int stage, int head, bool masked) const {
+  template <bool MASKED> INLINE void prepare_values(const Places& at, int stage, int head) const {
     if constexpr (BYTES) {
-      const int key = warp * 8 + (lane & 7), group = lane >> 3;
-      const u32 from = at.value_scales + stage * Places::VALUE_SCALES + key * VALUE_UNIT;
-      const u32 half = shared_h1(from + (FORM == INT8_WORDS ? group : head) * 2);
-      shared_put(at.factors + ((stage * 4 + group) * KEYS + key) * 4, __float_as_uint(multiplier(half)));
-    } else if (masked) {
+      const u32 from = value_scales + stage * Places::VALUE_SCALES + (FORM == FP8_WORDS ? head * 2 : 0);
+      shared_put(factor_to + stage * 4 * KEYS * 4, __float_as_uint(multiplier(shared_h1(from))));
+    } else if constexpr (MASKED) {
       for (int i = 0; i < 8; i++) {
         const int key = warp * 8 + i;
         const u32 place = at.values + stage * PLANE + place_of(key, lane);
@@ -103,18 +117,20 @@ struct Warp {
   }
 
   // Weights of the tile's keys as operands, and what becomes of the sums so far.
-  INLINE void weigh(const Places& at, int buffer, int first, int place_at, bool masked, int n,
-                    u32 (&operand)[2][2], float& fade) {
-    const int row = n * 8 + (lane >> 2), j = lane & 3;
+  template <bool MASKED>
+  INLINE void weigh(const Places& at, int stage, int first, u32 places, int n, u32 (&operand)[2][2],
+                    float& fade) {
+    const int j = lane & 3;
     float s[2][4], largest = -infinity();
     int place = 0;
-    if (masked) place = (int)shared_u1(place_at + row * 4);
+    if (MASKED) place = (int)shared_u1(places + (n * 8 + (lane >> 2)) * 4);
     UNROLL for (int step = 0; step < 2; step++) {
       const int key = step * 16 + j * 4;
-      const float4 sum = plus(shared_f4(at.score(buffer, 0, row, key)), shared_f4(at.score(buffer, 1, row, key)));
+      const u32 from = (score_from + stage * Places::SCORES + n * 8 * KEYS * 4) ^ step * 64;
+      const float4 sum = plus(shared_f4(from), shared_f4(from + NT * 8 * KEYS * 4));
       s[step][0] = sum.x, s[step][1] = sum.y, s[step][2] = sum.z, s[step][3] = sum.w;
       UNROLL for (int i = 0; i < 4; i++) {
-        if (masked && first + key + i > place) s[step][i] = -infinity();
+        if (MASKED && first + key + i > place) s[step][i] = -infinity();
         largest = fmaxf(largest, s[step][i]);
       }
     }
@@ -133,27 +149,27 @@ struct Warp {
       // Two warps take the weights of each half of the keys; one of them would do.
       if (step == (warp & 1)) mine = (w[0] + w[1]) + (w[2] + w[3]);
       if constexpr (BYTES) {
-        const float4 f = shared_f4(at.factors + ((buffer * 4 + warp) * KEYS + key) * 4);
+        const float4 f = shared_f4(factor_from + stage * 4 * KEYS * 4 + step * 64);
         w[0] = times(w[0], f.x), w[1] = times(w[1], f.y), w[2] = times(w[2], f.z), w[3] = times(w[3], f.w);
       }
-      if (masked)
+      if constexpr (MASKED)
         UNROLL for (int i = 0; i < 4; i++) {
           const bool seen = first + key + i <= place;
           // What a row does not see weighs zero, even times a multiplier that is not finite.
           if (BYTES) w[i] = seen ? w[i] : 0.f;
-          else if (seen && shared_u1(at.spoiled + (buffer * KEYS + key + i) * 4)) w[i] = not_a_number();
+          else if (seen && shared_u1(at.spoiled + (stage * KEYS + key + i) * 4)) w[i] = not_a_number();
         }
       operand[step][0] = pair_of(w[0], w[1]), operand[step][1] = pair_of(w[2], w[3]);
     }
     weight[n] = fmaf(weight[n], fade, mine);
   }
 
-  INLINE void add_values(const Places& at, int stage, int first, int place_at, bool masked) {
+  template <bool MASKED> INLINE void add_values(const Places& at, int stage, int first, u32 places) {
     u32 operand[NT][2][2];
     float fade[NT];
     bool fades = false;
     UNROLL for (int n = 0; n < NT; n++) {
-      weigh(at, stage, first, place_at, masked, n, operand[n], fade[n]);
+      weigh<MASKED>(at, stage, first, places, n, operand[n], fade[n]);
       fades |= fade[n] != 1.f;
     }
     if (any_lane(fades))
@@ -162,11 +178,11 @@ struct Warp {
         UNROLL for (int m = 0; m < 4; m++)
           UNROLL for (int i = 0; i < 4; i++) sums[m][n][i] = times(sums[m][n][i], i & 1 ? odd : even);
       }
-    const u32 plane = at.values + stage * PLANE;
     UNROLL for (int step = 0; step < 2; step++)
       UNROLL for (int m = 0; m < 4; m += BYTES ? 2 : 1) {
         u32 v[4];
-        value_words(plane, step, m, v);
+        // 16 keys of 16 columns (bytes: of 32), turned; lane / 4 is the column, or pair of columns.
+        turned_words((value_from + stage * PLANE + step * 16 * ROW) ^ m * (BYTES ? 16 : 32), v);
         if constexpr (BYTES) {
           const u32 even[4] = {even_pair(v[0]), even_pair(v[1]), even_pair(v[2]), even_pair(v[3])};
           add_product(m, step, even, operand);
@@ -215,11 +231,10 @@ struct Warp {
  private:
   static INLINE u32 scale_word(u32 place) { return FORM == INT8_WORDS ? shared_u1(place) : shared_h1(place); }
 
-  // A key's 64 columns of group g, this thread's quarter of them.
+  // A key's 64 columns of group g of this warp's two, this thread's quarter of them.
   using Words = uint4[BYTES ? 1 : 2];
-  static INLINE void key_words(u32 plane, int key, int j, int g, Words& words) {
-    UNROLL for (int i = 0; i < (BYTES ? 1 : 2); i++)
-      words[i] = shared_u4(plane + place_of(key, (BYTES ? g : g * 2 + i) * 4 + j));
+  static INLINE void key_words(u32 key, int g, Words& words) {
+    UNROLL for (int i = 0; i < (BYTES ? 1 : 2); i++) words[i] = shared_u4(key ^ (BYTES ? g : g * 2 + i) * 64);
   }
   static INLINE u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
   // 16 columns of two keys.
@@ -232,13 +247,6 @@ struct Warp {
       a[0] = word_of(x, m % 2 * 2), a[1] = word_of(y, m % 2 * 2);
       a[2] = word_of(x, m % 2 * 2 + 1), a[3] = word_of(y, m % 2 * 2 + 1);
     }
-  }
-  // 16 keys of 16 (bytes: of 32) columns, turned; lane / 4 is the column or pair of columns.
-  INLINE void value_words(u32 plane, int step, int m, u32 (&v)[4]) const {
-    const int matrix = lane >> 3, i = lane & 7;
-    const int key = step * 16 + (i >> 1) * 4 + (i & 1) + (matrix >> 1) * 2;
-    const int unit = (BYTES ? warp * 4 + m : warp * 8 + m * 2) + (matrix & 1);
-    turned_words(plane + place_of(key, unit), v);
   }
   INLINE void add_product(int m, int step, const u32 (&a)[4], const u32 (&operand)[NT][2][2]) {
     UNROLL for (int n = 0; n < NT; n++) {

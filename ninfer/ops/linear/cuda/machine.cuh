@@ -74,6 +74,11 @@ INLINE float power_of_2(float v) {
 INLINE bool not_finite(u32 pair) {
   return (pair & 0x7F800000) == 0x7F800000 || (pair & 0x7F80) == 0x7F80;
 }
+// Computed here once: the compiler neither moves it to where it is used nor makes it anew there.
+INLINE u32 held(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 INLINE float infinity() { return __uint_as_float(0x7F800000); }
 INLINE float not_a_number() { return __uint_as_float(0x7FFFFFFF); }
 
