@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from ninfer.audit.statistics import sign_test, wilson
 from ninfer.errors import UsageError
 from ninfer.evals.results import Header, Outcome
-from ninfer.evals.statistics import sign_test, wilson
 
 OVERALL: Final = "all"
 

@@ -6,10 +6,10 @@ import pytest
 from answers import answer_of
 from suite_files import item_of
 
+from ninfer.audit.statistics import sign_test, wilson
 from ninfer.errors import UsageError
 from ninfer.evals import DELTA_COLUMNS, SCORE_COLUMNS, Header, Outcome, compare, score
 from ninfer.evals.acceptance import DraftCounts, TaskAcceptance, table_of
-from ninfer.evals.statistics import sign_test, wilson
 from ninfer.evals.suite import parse_item
 from ninfer.request import FinishReason
 

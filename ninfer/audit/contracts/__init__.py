@@ -1,8 +1,10 @@
 """One checker for each kind of contract that an answer may have been asked to keep."""
 
+from ninfer.audit.contracts.checks import KINDS, parse_check
 from ninfer.audit.contracts.csv import check_csv
 from ninfer.audit.contracts.jsonl import check_jsonl
 from ninfer.audit.contracts.length import UNITS, count_units
+from ninfer.audit.contracts.prose import Check
 from ninfer.audit.contracts.records import (
     ContractCheck,
     Field,
@@ -13,7 +15,9 @@ from ninfer.audit.contracts.records import (
 from ninfer.audit.contracts.sql import check_sql
 
 __all__ = [
+    "KINDS",
     "UNITS",
+    "Check",
     "ContractCheck",
     "Field",
     "RecordContract",
@@ -22,5 +26,6 @@ __all__ = [
     "check_rows",
     "check_sql",
     "count_units",
+    "parse_check",
     "parse_contract",
 ]

@@ -46,11 +46,15 @@ class RecordContract:
 class ContractCheck:
     """Why a text breaks its contract, at most MOST_REASONS; empty `reasons` mean that it does not.
 
-    `rows` are the records that could be read, in order, values by field name.
+    `rows` are the records that could be read, in order, values by field name; `valid` of `wanted`
+    records, files or the like are as they should be. `notes` say what was checked with what.
     """
 
     reasons: tuple[str, ...]
     rows: tuple[Mapping[str, Any], ...] = ()
+    valid: int | None = None
+    wanted: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -156,15 +160,23 @@ def check_rows(
     reasons: Iterable[str] = (),
 ) -> ContractCheck:
     """Check read records, each with the name of its place; `reasons` were found while reading."""
-    found = list(reasons)
+    found, valid = list(reasons), 0
     for place, row in rows:
-        found += (f"{place}: {reason}" for reason in _row_reasons(contract, row))
+        broken = [f"{place}: {reason}" for reason in _row_reasons(contract, row)]
+        valid += not broken
+        found += broken
     found += _repeats(contract, rows)
     if contract.count is not None and len(rows) != contract.count:
         found.append(f"{len(rows)} records in place of {contract.count}")
-    if len(found) > MOST_REASONS:
-        found = [*found[: MOST_REASONS - 1], f"and {len(found) - MOST_REASONS + 1} more"]
-    return ContractCheck(tuple(found), tuple(row for _, row in rows))
+    kept = tuple(row for _, row in rows)
+    return ContractCheck(shortened(found), kept, valid=valid, wanted=contract.count)
+
+
+def shortened(reasons: Sequence[str]) -> tuple[str, ...]:
+    """At most MOST_REASONS; the last of them says how many were left out."""
+    if len(reasons) <= MOST_REASONS:
+        return tuple(reasons)
+    return (*reasons[: MOST_REASONS - 1], f"and {len(reasons) - MOST_REASONS + 1} more")
 
 
 def _row_reasons(contract: RecordContract, row: Mapping[str, Any]) -> Iterable[str]:

@@ -19,7 +19,7 @@ with `rows` exactly these values |
 Unknown members are refused. An answer that was cut is wrong whatever its text says.
 """
 
-from ninfer.evals.graders.parameters import Parameters
+from ninfer.audit.contracts.parameters import Parameters
 from ninfer.evals.graders.registry import KINDS, Grader, grade, parse_grade
 
 __all__ = ["KINDS", "Grader", "Parameters", "grade", "parse_grade"]

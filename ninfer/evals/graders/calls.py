@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from ninfer.audit.contracts.parameters import Parameters
 from ninfer.errors import UsageError
 from ninfer.evals.answer import Answer
-from ninfer.evals.graders.parameters import Parameters
 from ninfer.evals.graders.records import differences
 
 

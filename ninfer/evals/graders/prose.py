@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from ninfer.audit.contracts import UNITS, count_units
 from ninfer.audit.contracts.length import words_of
+from ninfer.audit.contracts.parameters import Parameters
 from ninfer.errors import UsageError
 from ninfer.evals.answer import Answer
-from ninfer.evals.graders.parameters import Parameters
 from ninfer.evals.graders.text import shown
 
 

@@ -12,9 +12,9 @@ from ninfer.audit.contracts import (
     check_sql,
     parse_contract,
 )
+from ninfer.audit.contracts.parameters import Parameters
 from ninfer.errors import UsageError
 from ninfer.evals.answer import Answer
-from ninfer.evals.graders.parameters import Parameters
 from ninfer.json_text import parse_json
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ninfer.audit.contracts.parameters import Parameters
 from ninfer.errors import UsageError
 from ninfer.evals.answer import Answer
 from ninfer.evals.graders import calls, prose, records, text
-from ninfer.evals.graders.parameters import Parameters
 
 # What is wrong with an answer; nothing when it is right.
 Grader = Callable[[Answer], tuple[str, ...]]

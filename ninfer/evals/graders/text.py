@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from ninfer.audit.contracts.parameters import Parameters
 from ninfer.errors import UsageError
 from ninfer.evals.answer import Answer
-from ninfer.evals.graders.parameters import Parameters
 
 _NUMBER: Final = re.compile(r"(?<![\w.])-?[0-9][0-9,]*(?:\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+")

@@ -1,4 +1,4 @@
-"""Members of a grade object, read with their types; unknown ones are refused."""
+"""Members of a contract or grade object, read with their types; unknown ones are refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from ninfer.errors import UsageError
 
 
 class Parameters:
-    """Reads the members of one grade. Each method raises UsageError naming place and value."""
+    """Reads the members of one object. Each method raises UsageError naming place and value."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self.where = where
