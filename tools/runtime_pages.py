@@ -23,6 +23,7 @@ OPTION_CLASSES = (
     ("ninfer.artifact.options", "VerifyOptions"),
     ("ninfer.convert.options", "SynthOptions"),
     ("ninfer.evals.options", "EvalOptions"),
+    ("ninfer.audit.options", "AuditOptions"),
     ("ninfer.server.options", "ServerOptions"),
 )
 

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "doctor": ("doctor", "tell what stands in the way on this machine, and the fix"),
     "kit": ("kit", "build, check and install kernels compiled ahead of time"),
     "evals": ("evals", "score an artifact on a suite of questions, compare two runs"),
+    "audit": ("audit", "judge stored responses of any server: endings, loops, contracts"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }
 

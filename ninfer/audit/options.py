@@ -1,0 +1,38 @@
+"""What a user may ask of an audit: defaults, help and checks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ninfer.audit.tables import GROUPS
+from ninfer.errors import UsageError
+from ninfer.options import check_choices, option
+
+# Rows of the list of unusable responses that a terminal shows.
+SHOWN_PROBLEMS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """How responses are judged, and where the report goes."""
+
+    by: str = option("category", "what makes the groups of the table", choices=tuple(GROUPS))
+    html: Path | None = option(None, "also write the report as one HTML page", metavar="FILE")
+    json: bool = option(False, "print one JSON object in place of the tables")
+    fail_under: float | None = option(
+        None, "exit status 1 when less than X percent of the responses are usable", metavar="X"
+    )
+    run_code: bool = option(
+        True,
+        "do not run the tests of code that was asked for; such code then counts as not working",
+    )
+
+
+def check_audit(options: AuditOptions) -> None:
+    """Raises UsageError naming the option and the value that is wrong."""
+    check_choices(options)
+    share = options.fail_under
+    if share is not None and not 0 <= share <= 100:
+        raise UsageError(f"--fail-under {share}: must be 0..100")
+    if options.html is not None and not options.html.parent.is_dir():
+        raise UsageError(f"--html {options.html}: the folder does not exist")
