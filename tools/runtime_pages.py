@@ -24,6 +24,8 @@ OPTION_CLASSES = (
     ("ninfer.convert.options", "SynthOptions"),
     ("ninfer.evals.options", "EvalOptions"),
     ("ninfer.audit.options", "AuditOptions"),
+    ("ninfer.audit.options", "CompareOptions"),
+    ("ninfer.bench.corpus.options", "CorpusOptions"),
     ("ninfer.server.options", "ServerOptions"),
 )
 
@@ -37,6 +39,9 @@ def cli(root: Path) -> str | None:
     for name, (module_name, _) in main.COMMANDS.items():
         module = importlib.import_module(f"ninfer.cli.{module_name}")
         body += command_section(f"ninfer {name}", module.build_parser())
+        for word, inner in getattr(module, "SUBCOMMANDS", {}).items():
+            parser = importlib.import_module(f"ninfer.cli.{inner}").build_parser()
+            body += command_section(f"ninfer {name} {word}", parser)
     return page("Command line", "What `ninfer --help` and `ninfer COMMAND --help` say.", body)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ninfer.audit.statistics import Interval, paired_interval
-from ninfer.audit.tables import GROUPS
+from ninfer.audit.tables import GROUPS, OVERALL
 from ninfer.audit.verdict import Verdict
 
 Pair = tuple[Verdict, Verdict]
@@ -93,12 +93,17 @@ def gains(verdicts: Sequence[Verdict], by: str) -> list[Gain]:
 
 
 def grouped_gains(pairs: Sequence[Pair], by: str, first: str, second: str) -> list[Gain]:
-    """A gain for each group of the first members, and over all where there are several groups."""
+    """A gain for each group of the first members, and over all where there are several groups.
+
+    `by` OVERALL makes no groups.
+    """
+    if by == OVERALL:
+        return [gain_of(OVERALL, pairs, first, second)]
     groups: dict[str, list[Pair]] = {}
     for pair in pairs:
         groups.setdefault(GROUPS[by](pair[0]), []).append(pair)
     rows = [gain_of(name, members, first, second) for name, members in groups.items()]
-    return rows if len(rows) < 2 else [*rows, gain_of("all", pairs, first, second)]
+    return rows if len(rows) < 2 else [*rows, gain_of(OVERALL, pairs, first, second)]
 
 
 def gain_of(group: str, pairs: Sequence[Pair], first: str, second: str) -> Gain:

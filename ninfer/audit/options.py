@@ -28,11 +28,29 @@ class AuditOptions:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How two sets of responses are compared, and where the report goes."""
+
+    by: str = option("category", "what makes the groups of the table", choices=tuple(GROUPS))
+    html: Path | None = option(None, "also write the report as one HTML page", metavar="FILE")
+    json: bool = option(False, "print one JSON object in place of the table")
+    run_code: bool = option(
+        True,
+        "do not run the tests of code that was asked for; such code then counts as not working",
+    )
+
+
 def check_audit(options: AuditOptions) -> None:
     """Raises UsageError naming the option and the value that is wrong."""
-    check_choices(options)
     share = options.fail_under
     if share is not None and not 0 <= share <= 100:
         raise UsageError(f"--fail-under {share}: must be 0..100")
+    check_report(options)
+
+
+def check_report(options: AuditOptions | CompareOptions) -> None:
+    """The same for what both have: groups, and a page whose folder exists."""
+    check_choices(options)
     if options.html is not None and not options.html.parent.is_dir():
         raise UsageError(f"--html {options.html}: the folder does not exist")

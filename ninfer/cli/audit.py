@@ -8,10 +8,10 @@ from ninfer.audit import Audit, AuditOptions, check_audit, judge, read_responses
 from ninfer.audit.gains import COLUMNS as GAIN_COLUMNS
 from ninfer.audit.options import SHOWN_PROBLEMS
 from ninfer.audit.record import StoredResponse
+from ninfer.audit.report import page_of
 from ninfer.audit.tables import COLUMNS, PROBLEM_COLUMNS, problem_rows
 from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of
-from ninfer.cli.output import item_progress, print_table
-from ninfer.errors import UsageError
+from ninfer.cli.output import item_progress, print_table, write_text
 
 
 def build_parser() -> Parser:
@@ -58,7 +58,7 @@ def show_audit(responses: Sequence[StoredResponse], options: AuditOptions) -> in
     else:
         print_audit(audit)
     if options.html is not None:
-        write_page(audit, options.html)
+        write_text("--html", options.html, page_of(audit))
     low = options.fail_under is not None and 100 * audit.usable_share < options.fail_under
     return 1 if low else 0
 
@@ -76,13 +76,3 @@ def print_audit(audit: Audit) -> None:
         if len(problems) > SHOWN_PROBLEMS:
             print(f"and {len(problems) - SHOWN_PROBLEMS} more; --json and --html have all of them")
     print(audit.sentence)
-
-
-def write_page(audit: Audit, path: Path) -> None:
-    """Write the HTML report. Raises UsageError naming the option."""
-    from ninfer.audit.report import page_of
-
-    try:
-        path.write_text(page_of(audit), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--html {path}: {error.strerror}") from error

@@ -1,10 +1,11 @@
 """`ninfer bench`: run one benchmark, print its table, keep or compare its JSON report."""
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
@@ -25,6 +26,9 @@ NAMES = (
     "tune",
 )
 
+# Words in place of a name that have options of their own, and their modules.
+SUBCOMMANDS: Final = {"compare": "bench_compare"}
+
 
 def build_parser() -> Parser:
     """The options of `ninfer bench`."""
@@ -33,7 +37,9 @@ def build_parser() -> Parser:
         "Measure this machine. Each benchmark checks its results first, and shows every figure "
         "beside a roof or a baseline measured in the same run.",
     )
-    parser.add_argument("name", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    others = " and ".join(SUBCOMMANDS)
+    text = f"{', '.join(NAMES)}; {others} has options of its own, see 'ninfer bench compare -h'"
+    parser.add_argument("name", choices=NAMES, metavar="NAME", help=text)
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the report here (default: not set)"
     )
@@ -54,6 +60,10 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; exit status 1 when a part of it failed its check and has no figure."""
+    if argv and argv[0] in SUBCOMMANDS:
+        module = importlib.import_module(f"ninfer.cli.{SUBCOMMANDS[argv[0]]}")
+        status: int = module.main(argv[1:])
+        return status
     namespace = parse(build_parser(), argv)
 
     from ninfer.bench import Report, check_comparable, compare, machine_of, run_benchmark

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse, path_of
-from ninfer.cli.output import print_table
+from ninfer.cli.output import print_table, write_text
 from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.errors import UsageError
 from ninfer.evals import (
@@ -189,14 +189,7 @@ def _acceptance(namespace: argparse.Namespace) -> None:
             for name in ("spec", "draft_tokens", "lm_head_draft")
         }
         document = {**asdict(header), **drafting, "tasks": [task.to_json() for task in counts]}
-        _write("--output", stored.output, json.dumps(document, indent=2) + "\n")
-
-
-def _write(flag: str, path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{flag} {path}: {error.strerror}") from error
+        write_text("--output", stored.output, json.dumps(document, indent=2) + "\n")
 
 
 def _header(suite: Suite, options: EngineOptions) -> Header:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, Self
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from ninfer.errors import UsageError
 from ninfer.request import GenerationResult, TextDelta, TokenLogprob, ToolCall, Usage
 
 # More than any table needs; a narrower terminal wraps lines, which loses nothing.
@@ -69,6 +71,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(escape, row))
     Console(file=sys.stdout, width=_TABLE_WIDTH, highlight=False).print(table)
+
+
+def write_text(flag: str, path: Path, text: str) -> None:
+    """Write a file that an option names. Raises UsageError naming both."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: {error.strerror}") from error
 
 
 class AnswerPrinter:

@@ -286,3 +286,12 @@ def test_files_that_are_nothing_are_refused(tmp_path: Path) -> None:
         read_responses(tmp_path)
     with pytest.raises(UsageError, match="No such file"):
         read_responses(tmp_path / "missing")
+
+
+def test_a_failure_that_was_tried_again_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    failed = StoredResponse("a", "", "error", seed=1, error="503")
+    with ResponseFile(path) as file:
+        for response in (failed, StoredResponse("a", "x", "stop", seed=1), failed, failed):
+            file.add(response)
+    assert [response.error for response in read_responses(path)] == [None, "503"]

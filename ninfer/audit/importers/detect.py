@@ -62,8 +62,16 @@ def _of_values(values: Sequence[Any], path: Path) -> Iterable[StoredResponse]:
     if is_evals(first):
         return evals_responses(values)
     if isinstance(first, dict) and "schema" in first:
-        return [response_of(value, f"{path}:{n}") for n, value in enumerate(values, 1)]
+        return _last_tries([response_of(v, f"{path}:{n}") for n, v in enumerate(values, 1)])
     return _foreign(values, path)
+
+
+def _last_tries(responses: Sequence[StoredResponse]) -> Iterator[StoredResponse]:
+    """Without requests that failed and were sent again later."""
+    last = {response.key: number for number, response in enumerate(responses)}
+    for number, response in enumerate(responses):
+        if response.error is None or last[response.key] == number:
+            yield response
 
 
 def _foreign(values: Sequence[Any], path: Path) -> Iterator[StoredResponse]:

@@ -12,8 +12,10 @@ from ninfer.audit.summary import Audit, origins
 from ninfer.audit.tables import COLUMNS, name_of, rate_text
 from ninfer.audit.verdict import Verdict
 
-# Unusable responses with their texts, and characters of each text from its start and its end.
-_SHOWN: Final = 150
+# Unusable responses of one kind with their texts, those that are shown unfolded, and characters of
+# each text from its start and its end.
+_SHOWN: Final = 60
+_OPEN: Final = 12
 _EXCERPT: Final = 700
 _REASONS: Final = 400
 # Nothing may be loaded or run, whatever a text of a model says.
@@ -42,17 +44,17 @@ def document(title: str, verdict: str, origin: Sequence[str], sections: Iterable
 def _sections(audit: Audit) -> Iterable[str]:
     rows = [row.cells() for row in audit.rows]
     endings = ", ".join(f"{count} {word}" for word, count in audit.endings.items())
-    caption = (
+    note = (
         f"Endings: {endings}. Rates are decode tokens per second, mean ± standard deviation; "
         "usable tokens per second of wall count the seconds of all responses."
     )
-    yield section("What they were worth", table(COLUMNS, rows, caption))
+    yield section("What they were worth", table(COLUMNS, rows, f"By {audit.by}"), note)
     if audit.mode_rows:
         mode_rows = [row.cells() for row in audit.mode_rows]
-        yield section("Modes", table(("mode", *COLUMNS[1:]), mode_rows, "The same by mode."))
+        yield section("Modes", table(("mode", *COLUMNS[1:]), mode_rows, "By mode"))
     if audit.gains:
         gains = [gain.cells() for gain in audit.gains]
-        yield section("Gains", table(GAIN_COLUMNS, gains, GAIN_CAPTION))
+        yield section("Gains", table(GAIN_COLUMNS, gains, "Pairs of modes"), GAIN_NOTE)
     drawn = "".join(
         chain(
             (plots.speed_and_usability(audit.verdicts),),
@@ -66,16 +68,17 @@ def _sections(audit: Audit) -> Iterable[str]:
     yield _problems(audit.verdicts)
 
 
-GAIN_CAPTION: Final = (
+GAIN_NOTE: Final = (
     "Pairs have the same question, seed and sampling. tok/s is the geometric mean of second over "
     "first, over pairs of which both are usable; chance is that of so large a difference if there "
     "were none."
 )
 
 
-def section(title: str, body: str) -> str:
-    """A section with a heading."""
-    return f"<section><h2>{escape(title)}</h2>\n{body}</section>"
+def section(title: str, body: str, note: str = "") -> str:
+    """A section with a heading, and a note below it."""
+    shown = f'<p class="soft">{escape(note)}</p>\n' if note else ""
+    return f"<section><h2>{escape(title)}</h2>\n{shown}{body}</section>"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
@@ -88,20 +91,32 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -
         for row in rows
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption[:80])}">'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
         f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
 
 
 def _problems(verdicts: Sequence[Verdict]) -> str:
-    bad = [verdict for verdict in verdicts if not verdict.usable]
-    if not bad:
+    """Unusable responses by the gravest word against them, at most _SHOWN of each."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        if not verdict.usable:
+            groups.setdefault(verdict.word, []).append(verdict)
+    if not groups:
         return section("Not usable", '<p class="yes">None.</p>')
-    rest = len(bad) - _SHOWN
+    return section("Not usable", "".join(map(_group, groups, groups.values())))
+
+
+def _group(word: str, verdicts: Sequence[Verdict]) -> str:
+    rest = len(verdicts) - _SHOWN
     more = f'<p class="soft">and {rest} more; --json has all of them</p>' if rest > 0 else ""
-    shown = "".join(map(_problem, bad[:_SHOWN]))
-    return section("Not usable", f'<div class="scroll">{shown}</div>{more}')
+    opened = " open" if len(verdicts) <= _OPEN else ""
+    shown = "".join(map(_problem, verdicts[:_SHOWN]))
+    return (
+        f'<details class="scroll"{opened}><summary><span class="no">{escape(word)}</span> '
+        f"{len(verdicts)}</summary>{shown}{more}</details>"
+    )
 
 
 def _problem(verdict: Verdict) -> str:

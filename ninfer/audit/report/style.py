@@ -59,7 +59,8 @@ svg .loop { fill: var(--band); stroke: var(--bad); }
 .bad { --mark: var(--bad); }
 svg circle, svg rect.square { fill: var(--mark); fill-opacity: 0.75; stroke: var(--sheet); }
 svg path.cross { stroke: var(--mark); stroke-width: 2; fill: none; }
-details { border-top: 1px solid var(--line); padding: 6px 12px; } summary { cursor: pointer; }
+details { border-top: 1px solid var(--line); padding: 6px 12px; }
+details.scroll { margin: 8px 0; padding: 8px 12px; } summary { cursor: pointer; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.82rem; margin: 6px 0;
   max-height: 320px; overflow: auto; }
 @media print { .scroll { overflow: visible; } body { max-width: none; } }
