@@ -1,6 +1,7 @@
 """Tables: counts of endings, contracts and loops by group, rates over all and over usable ones."""
 
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -148,17 +149,18 @@ def _share(value: float | None) -> str:
 
 
 PROBLEM_COLUMNS: Final = ("response", "verdict", "tokens", "tok/s", "why")
+_WHY: Final = 150
 
 
 def problem_rows(verdicts: Iterable[Verdict]) -> list[tuple[str, ...]]:
-    """A row for each response that cannot be used; a rate of a loop is in brackets."""
+    """A row for each response that cannot be used; its rate is in brackets, reasons are cut."""
     return [
         (
             name_of(verdict),
             verdict.word,
             str(verdict.response.usage.completion or _NONE),
             rate_text(verdict),
-            "; ".join(verdict.reasons),
+            textwrap.shorten("; ".join(verdict.reasons), _WHY, placeholder=" ..."),
         )
         for verdict in verdicts
         if not verdict.usable

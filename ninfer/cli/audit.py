@@ -9,7 +9,7 @@ from ninfer.audit.gains import COLUMNS as GAIN_COLUMNS
 from ninfer.audit.options import SHOWN_PROBLEMS
 from ninfer.audit.record import StoredResponse
 from ninfer.audit.report import page_of
-from ninfer.audit.tables import COLUMNS, PROBLEM_COLUMNS, problem_rows
+from ninfer.audit.tables import COLUMNS, OVERALL, PROBLEM_COLUMNS, problem_rows
 from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of
 from ninfer.cli.output import item_progress, print_table, write_text
 
@@ -68,8 +68,9 @@ def print_audit(audit: Audit) -> None:
     print_table(COLUMNS, [row.cells() for row in audit.rows])
     if audit.mode_rows and audit.by != "mode":
         print_table(("mode", *COLUMNS[1:]), [row.cells() for row in audit.mode_rows])
-    if audit.gains:
-        print_table(GAIN_COLUMNS, [gain.cells() for gain in audit.gains])
+    told = [gain for gain in audit.gains if gain.both or gain.group == OVERALL] or audit.gains
+    if told:
+        print_table(GAIN_COLUMNS, [gain.cells() for gain in told])
     problems = problem_rows(audit.verdicts)
     if problems:
         print_table(PROBLEM_COLUMNS, problems[:SHOWN_PROBLEMS])

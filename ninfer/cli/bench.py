@@ -27,7 +27,7 @@ NAMES = (
 )
 
 # Words in place of a name that have options of their own, and their modules.
-SUBCOMMANDS: Final = {"compare": "bench_compare"}
+SUBCOMMANDS: Final = {"corpus": "bench_corpus", "compare": "bench_compare"}
 
 
 def build_parser() -> Parser:
@@ -38,7 +38,7 @@ def build_parser() -> Parser:
         "beside a roof or a baseline measured in the same run.",
     )
     others = " and ".join(SUBCOMMANDS)
-    text = f"{', '.join(NAMES)}; {others} has options of its own, see 'ninfer bench compare -h'"
+    text = f"{', '.join(NAMES)}; {others} have options of their own, see 'ninfer bench corpus -h'"
     parser.add_argument("name", choices=NAMES, metavar="NAME", help=text)
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the report here (default: not set)"

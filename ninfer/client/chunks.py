@@ -1,13 +1,14 @@
 """Chunks of a streamed chat completion to events of an answer."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ninfer.client.events import (
     AnswerEnd,
     AnswerText,
     ChatEvent,
+    EndDetails,
     FunctionCall,
     ReasoningText,
     TokenUsage,
@@ -38,6 +39,7 @@ class ChunkReader:
         self._drafts: dict[int, _Draft] = {}
         self._reason: str | None = None
         self._usage: TokenUsage | None = None
+        self._details = EndDetails()
 
     def read(self, data: Iterable[str]) -> Iterator[ChatEvent]:
         """The events of the data of one stream."""
@@ -53,7 +55,7 @@ class ChunkReader:
                 f"{self._where}: the connection ended before the answer did; ask again"
             )
         yield from self._calls()
-        yield AnswerEnd(self._reason, self._usage)
+        yield AnswerEnd(self._reason, self._usage, self._details)
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[ChatEvent]:
         if chunk.get("error") is not None:
@@ -61,6 +63,9 @@ class ChunkReader:
         usage = chunk.get("usage")
         if isinstance(usage, Mapping):
             self._usage = _usage(usage)
+        timings = chunk.get("timings")
+        if isinstance(timings, Mapping):
+            self._details = _timed(self._details, timings)
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
         if not isinstance(choice, Mapping):
@@ -71,6 +76,13 @@ class ChunkReader:
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self._reason = reason
+            stop = choice.get("stop_reason")
+            if isinstance(stop, str | int) and not isinstance(stop, bool):
+                self._details = replace(self._details, stop=stop)
+        ids = choice.get("token_ids")
+        if isinstance(ids, list) and all(type(item) is int for item in ids):
+            # Some servers send those of each chunk, some all of them with the last.
+            self._details = replace(self._details, token_ids=(*self._details.token_ids, *ids))
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[ChatEvent]:
         # Servers send the thinking under one of these names, or the same text under both.
@@ -115,6 +127,23 @@ def _usage(body: Mapping[str, Any]) -> TokenUsage:
         _count(body, "completion_tokens"),
         _count(body.get("prompt_tokens_details"), "cached_tokens"),
         _count(body.get("completion_tokens_details"), "reasoning_tokens"),
+    )
+
+
+def _timed(details: EndDetails, timings: Mapping[str, Any]) -> EndDetails:
+    """Times and drafts in llama.cpp's words."""
+    found = {
+        name: value
+        for name in ("prompt_ms", "predicted_ms", "draft_n", "draft_n_accepted")
+        if isinstance(value := timings.get(name), int | float) and not isinstance(value, bool)
+    }
+    prefill, decode = found.get("prompt_ms"), found.get("predicted_ms")
+    return replace(
+        details,
+        prefill_seconds=None if prefill is None else prefill / 1000,
+        decode_seconds=None if decode is None else decode / 1000,
+        drafted=int(found["draft_n"]) if "draft_n" in found else None,
+        accepted=int(found["draft_n_accepted"]) if "draft_n_accepted" in found else None,
     )
 
 

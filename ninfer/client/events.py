@@ -38,11 +38,27 @@ class TokenUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class EndDetails:
+    """What only some servers tell of an answer's end; None and () are untold.
+
+    `stop` is what the server names beside its reason. Seconds are the engine's own.
+    """
+
+    stop: str | int | None = None
+    token_ids: tuple[int, ...] = ()
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerEnd:
     """The answer is over. `usage` is None when the server does not count."""
 
     reason: str
     usage: TokenUsage | None = None
+    details: EndDetails = field(default=EndDetails(), compare=False)
 
 
 ChatEvent = ReasoningText | AnswerText | FunctionCall | AnswerEnd

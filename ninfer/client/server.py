@@ -64,6 +64,12 @@ class ChatServer:
                 f"{self.root}: /v1/models is not JSON; is this a server of the OpenAI protocol?"
             ) from None
 
+    def page(self, path: str) -> str | None:
+        """The text at a path, `/metrics` for one; None where the server has nothing there."""
+        with self._errors():
+            response = self._http.get(f"{self.root}{path}")
+        return response.text if response.is_success else None
+
     def stream(self, body: Mapping[str, Any]) -> Generator[ChatEvent, None, None]:
         """The events of one chat completion; `body` is the request without `stream`.
 

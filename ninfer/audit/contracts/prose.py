@@ -150,12 +150,15 @@ def story(parameters: Parameters) -> Check:
         raise UsageError(f"{parameters.where}: needs parts of at least 1 and a mark with {{n}}")
     before, _, behind = mark.partition("{n}")
     heading = re.compile(
-        rf"^[#*\s]*{re.escape(before)}([0-9]+){re.escape(behind)}(?![0-9])[^\n]*$", re.MULTILINE
+        rf"^[#*\s]*{re.escape(before)}([0-9]+){re.escape(behind)}(?![0-9])([^\n]*)$", re.MULTILINE
     )
 
     def check(given: str) -> ContractCheck:
         _, *rest = heading.split(given.strip())
-        numbers, bodies = rest[::2], ["".join(body.split()) for body in rest[1::2]]
+        numbers = rest[::3]
+        # A part may begin behind its heading, on the same line.
+        parts_of = zip(rest[1::3], rest[2::3], strict=True)
+        bodies = ["".join((body.strip() or line).split()) for line, body in parts_of]
         reasons = []
         if numbers != [str(n) for n in range(1, parts + 1)]:
             listed = ", ".join(numbers) or "not there"

@@ -1,0 +1,173 @@
+"""A server of the OpenAI protocol as the partner of a campaign, ours or another, unpatched."""
+
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+from ninfer.audit import Drafts, Origin, StoredResponse, Timings, TokenCounts
+from ninfer.bench.corpus.asked import command_of, kept_request
+from ninfer.bench.corpus.plan import Ask
+from ninfer.bench.corpus.time_line import TimeLine
+from ninfer.client import (
+    Answer,
+    AnswerEnd,
+    AnswerText,
+    ChatServer,
+    EndDetails,
+    FunctionCall,
+    ReasoningText,
+    TokenUsage,
+)
+from ninfer.errors import ServerError, UsageError
+
+# Members that servers beside OpenAI's have: not sent where extensions are off.
+_EXTENSIONS: Final = ("top_k", "min_p", "repetition_penalty")
+_COUNTERS: Final = {
+    "rounds": "vllm:spec_decode_num_drafts_total",
+    "drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+}
+_AT: Final = re.compile(
+    r'^vllm:spec_decode_num_accepted_tokens_per_pos_total\{[^}]*position="([0-9]+)"[^}]*\} (\S+)',
+    re.MULTILINE,
+)
+_SPEC: Final = re.compile(r'^ninfer_model_info\{[^}]*spec="([a-z0-9]+)"', re.MULTILINE)
+
+
+class ServerPartner:
+    """Asks one model of a server."""
+
+    def __init__(
+        self,
+        server: ChatServer,
+        *,
+        model: str | None,
+        extensions: bool,
+        alone: bool,
+        hardware: str = "",
+    ) -> None:
+        """`alone` says that requests come one at a time, so that counters belong to one.
+
+        Raises ServerError for a server that does not answer, UsageError for one without a model.
+        """
+        cards = server.models()
+        names = [card.id for card in cards]
+        if model is None and not names:
+            raise UsageError(f"{server.root}: lists no model; name one with --model")
+        self.model: Final = model or names[0]
+        self.context: Final = next((c.context for c in cards if c.id == self.model), None)
+        self._server, self._extensions, self._alone = server, extensions, alone
+        page = server.page("/metrics") or ""
+        spec = _SPEC.search(page)
+        # Only our own server says what drafts its tokens.
+        self.said_mode: Final = "server" if spec is None else spec[1].replace("none", "plain")
+        software = "ninfer" if spec is not None else ""
+        self._origin = Origin(server.root, self.model, software, hardware=hardware)
+        self._has_counters = _COUNTERS["rounds"] in page
+
+    def answer(self, ask: Ask, mode: str) -> StoredResponse:
+        """The response of the server, or what kept it from one."""
+        body = self._body(ask)
+        answer, details, error = Answer(), EndDetails(), None
+        before = self._drafts() if self._alone and self._has_counters else None
+        line = TimeLine()
+        try:
+            with closing(self._server.stream(body)) as events:
+                for event in events:
+                    if isinstance(event, ReasoningText | AnswerText):
+                        line.add(len(event.text))
+                    elif isinstance(event, FunctionCall):
+                        line.add(len(event.arguments))
+                    elif isinstance(event, AnswerEnd):
+                        details = event.details
+                    answer.add(event)
+        except ServerError as failure:
+            error = str(failure)
+        total = line.seconds()
+        counted = None if before is None else _since(before, self._drafts())
+        told = _told(details)
+        target = ("--server", self._server.root, "--model", self.model)
+        more = () if self._extensions else ("--no-extensions",)
+        return StoredResponse(
+            fixture=ask.fixture.name,
+            category=ask.fixture.category,
+            mode=mode,
+            sampling=ask.sampling,
+            seed=ask.seed,
+            request=kept_request(body),
+            contract=ask.fixture.contract,
+            text=answer.text,
+            reasoning=answer.reasoning,
+            tool_calls=tuple(_call(call) for call in answer.calls),
+            finish_reason="error" if answer.end is None else answer.end.reason,
+            stop=details.stop,
+            error=error,
+            token_ids=details.token_ids or None,
+            usage=_counts(answer.end.usage if answer.end else None),
+            timings=Timings(total, line.first, details.prefill_seconds, details.decode_seconds),
+            drafts=told or counted,
+            pieces=line.points,
+            origin=self._origin,
+            command=command_of(target, ask, mode, more),
+        )
+
+    def _body(self, ask: Ask) -> dict[str, Any]:
+        drawing = {
+            name: value
+            for name, value in ask.drawing.items()
+            if self._extensions or name not in _EXTENSIONS
+        }
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": list(ask.fixture.messages),
+            "max_tokens": ask.max_new,
+            "seed": ask.seed,
+            **drawing,
+        }
+        if self._extensions:
+            body["return_token_ids"] = True
+            body["chat_template_kwargs"] = {"enable_thinking": ask.fixture.thinking}
+        return body
+
+    def _drafts(self) -> Drafts:
+        page = self._server.page("/metrics") or ""
+        counts = {name: _counter(page, metric) for name, metric in _COUNTERS.items()}
+        at = {int(place): int(float(value)) for place, value in _AT.findall(page)}
+        return Drafts(**counts, accepted_at=tuple(at[place] for place in sorted(at)))
+
+
+def _counter(page: str, name: str) -> int:
+    """The sum of a counter over its labels."""
+    found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)", page, re.MULTILINE)
+    return int(sum(map(float, found)))
+
+
+def _since(before: Drafts, after: Drafts) -> Drafts | None:
+    """What was drafted between two readings; None for nothing, or a server that was restarted."""
+    if after.drafted <= before.drafted or after.rounds < before.rounds:
+        return None
+    old = (*before.accepted_at, *(0,) * (len(after.accepted_at) - len(before.accepted_at)))
+    return Drafts(
+        after.rounds - before.rounds,
+        after.drafted - before.drafted,
+        after.accepted - before.accepted,
+        tuple(new - one for new, one in zip(after.accepted_at, old, strict=False)),
+    )
+
+
+def _told(details: EndDetails) -> Drafts | None:
+    if not details.drafted:
+        return None
+    return replace(Drafts(), drafted=details.drafted, accepted=details.accepted or 0)
+
+
+def _counts(usage: TokenUsage | None) -> TokenCounts:
+    if usage is None:
+        return TokenCounts()
+    return TokenCounts(usage.prompt, usage.completion, usage.reasoning, usage.cached)
+
+
+def _call(call: FunctionCall) -> Mapping[str, Any]:
+    return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
