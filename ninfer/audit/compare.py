@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ninfer.audit.gains import Gain, Pair, grouped_gains
+from ninfer.audit.gains import Gain, Pair, chance_text, grouped_gains
 from ninfer.audit.statistics import sign_test
 from ninfer.audit.summary import origins
 from ninfer.audit.verdict import Verdict
@@ -40,12 +40,12 @@ class Comparison:
             ratio = whole.ratio
             speed = (
                 f"{self.second} has {ratio.middle:.3f} of the decode tok/s of {self.first} "
-                f"(95 %: {ratio.low:.3f} .. {ratio.high:.3f}, chance {ratio.chance:.3f}) over "
+                f"(95 %: {ratio.low:.3f} .. {ratio.high:.3f}, chance {chance_text(ratio.chance)}) over "
                 f"{ratio.count} pairs usable twice"
             )
         return (
             f"{len(self.pairs)} pairs, {whole.both} usable twice, {lost} only in {self.first}, "
-            f"{gained} only in {self.second} (chance {sign_test(lost, gained):.3f}), {whole.same} "
+            f"{gained} only in {self.second} (chance {chance_text(sign_test(lost, gained))}), {whole.same} "
             f"with the same text; {speed}"
         )
 

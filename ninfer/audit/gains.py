@@ -51,7 +51,7 @@ class Gain:
             str(self.same),
             f"{ratio.middle:.2f}x" if ratio else _NONE,
             f"{ratio.low:.2f} .. {ratio.high:.2f}" if ratio else _NONE,
-            f"{ratio.chance:.3f}" if ratio else _NONE,
+            chance_text(ratio.chance) if ratio else _NONE,
             _share(self.first_acceptance),
             _share(self.second_acceptance),
         )
@@ -71,6 +71,11 @@ COLUMNS: Final = (
     "accepted, first",
     "accepted, second",
 )
+
+
+def chance_text(chance: float) -> str:
+    """A chance with three digits; smaller ones are not 0."""
+    return "< 0.001" if chance < 0.0005 else f"{chance:.3f}"
 
 
 def _share(value: float | None) -> str:

@@ -109,11 +109,15 @@ class StoredResponse:
 
     @property
     def decode_rate(self) -> float | None:
-        """(completion - 1) / decode seconds in tok/s; of the stream's, where no engine tells."""
+        """(completion - 1) / decode seconds in tok/s; of the stream's, where no engine tells.
+
+        None for a stream that held most of the text back until its end: its times say nothing.
+        """
         tokens, times = self.usage.completion, self.timings
         seconds = times.decode
         if seconds is None and times.total is not None and times.first is not None:
-            seconds = times.total - times.first
+            held = bool(self.pieces) and 2 * self.pieces[0][1] > self.pieces[-1][1]
+            seconds = None if held else times.total - times.first
         if tokens is None or tokens < 2 or seconds is None or seconds <= 0:
             return None
         return (tokens - 1) / seconds

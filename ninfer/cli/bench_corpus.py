@@ -117,15 +117,19 @@ def _list() -> None:
 
 def _ask_server(campaign: Campaign, options: CorpusOptions) -> list[str]:
     """Ask a server in its one mode; the name of it."""
-    from ninfer.bench.corpus.server_partner import ServerPartner
+    from ninfer.bench.corpus.server_partner import ServerPartner, listed_models
 
     assert options.server is not None
     if "," in options.mode:
         raise UsageError(f"--mode {options.mode}: a server runs in one mode; name that one")
     key = os.environ.get(options.key_env)
-    with ChatServer(root_of(options.server), key, options.key_env) as server:
+    root = root_of(options.server)
+    with ChatServer(root, key, options.key_env) as server:
+        cards = listed_models(server, named=options.model is not None)
+    with ChatServer(root, key, options.key_env) as server:
         partner = ServerPartner(
             server,
+            cards,
             model=options.model,
             extensions=options.extensions,
             alone=options.concurrency == 1,

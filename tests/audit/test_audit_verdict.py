@@ -107,6 +107,15 @@ def test_rates_of_loops_stand_apart() -> None:
     assert "loop in the text: 6 tokens" in problem[4]
 
 
+def test_a_stream_that_came_at_once_has_no_rate() -> None:
+    assert replace(GOOD, pieces=((1.0, 5), (2.0, 14))).decode_rate == 50
+    held = replace(GOOD, pieces=((2.9, 10), (3.0, 14)))
+    assert held.decode_rate is None
+    assert replace(held, timings=Timings(3.0, 2.9, decode=2.0)).decode_rate == 50
+    row = group_row("g", judge_all([held]))
+    assert row.rate is None and row.usable_per_second == pytest.approx(101 / 3)
+
+
 def test_an_audit_has_a_row_for_all() -> None:
     other = replace(GOOD, category="d", contract={"kind": "text", "equals": "B"})
     audit = Audit(judge_all([GOOD, other]))

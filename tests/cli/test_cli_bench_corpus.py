@@ -9,9 +9,10 @@ import pytest
 from ninfer.audit import read_responses
 from ninfer.bench.corpus.fixtures import load_fixtures
 from ninfer.bench.corpus.plan import Ask
-from ninfer.bench.corpus.server_partner import ServerPartner
+from ninfer.bench.corpus.server_partner import ServerPartner, listed_models
 from ninfer.cli.main import main
 from ninfer.client import ChatServer
+from ninfer.errors import ServerError, UsageError
 from tests.server.serving import serving
 
 SMALL = ["--set", "tiny", "--fixture", "copy", "--seed", "1", "--seed", "2", "--max-new", "12"]
@@ -79,7 +80,8 @@ def test_a_server_is_asked_like_an_artifact(
 def test_a_server_of_the_bare_protocol_gets_the_bare_protocol(scripted_server: Any) -> None:
     bare = scripted_server(_bare)
     with ChatServer(bare.root) as server:
-        partner = ServerPartner(server, model=None, extensions=False, alone=True)
+        cards = listed_models(server, named=False)
+        partner = ServerPartner(server, cards, model=None, extensions=False, alone=True)
         assert (partner.model, partner.said_mode, partner.context) == ("other", "server", None)
         (fixture,) = load_fixtures("tiny", ["tiny_sum"])
         response = partner.answer(Ask(fixture, "stochastic", 3, 64), "server")
@@ -125,7 +127,8 @@ def test_what_a_server_tells_besides_is_kept(scripted_server: Any) -> None:
 
     llama = scripted_server(script)
     with ChatServer(llama.root) as server:
-        partner = ServerPartner(server, model=None, extensions=True, alone=True)
+        cards = listed_models(server, named=False)
+        partner = ServerPartner(server, cards, model=None, extensions=True, alone=True)
         (fixture,) = load_fixtures("tiny", ["tiny_sum"])
         response = partner.answer(Ask(fixture, "greedy", 3, 64), "server")
     assert partner.context == 4096
@@ -133,6 +136,21 @@ def test_what_a_server_tells_besides_is_kept(scripted_server: Any) -> None:
     assert response.stop == "###" and response.token_ids == (1, 2, 3)
     assert response.timings.prefill == 0.02 and response.timings.decode == 0.06
     assert response.drafts is not None and response.drafts.acceptance == 0.75
+
+
+def test_a_server_without_a_list_of_models_needs_a_name(scripted_server: Any) -> None:
+    root = scripted_server(lambda request: request.reply({"error": "no list"}, 500)).root
+    with ChatServer(root) as server:
+        cards = listed_models(server, named=True)
+        partner = ServerPartner(server, cards, model="named", extensions=False, alone=True)
+        assert (partner.model, partner.context) == ("named", None)
+        with pytest.raises(ServerError, match="500 no list"):
+            listed_models(server, named=False)
+        with pytest.raises(UsageError, match="lists no model; name one with --model"):
+            ServerPartner(server, [], model=None, extensions=False, alone=True)
+    locked = scripted_server(lambda request: request.reply({"error": "key"}, 401)).root
+    with ChatServer(locked) as server, pytest.raises(ServerError, match="401 key"):
+        listed_models(server, named=True)
 
 
 def test_a_server_that_fails_is_told_and_the_rest_is_kept(

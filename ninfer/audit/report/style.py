@@ -20,7 +20,7 @@ CSS: Final = """
 }
 * { box-sizing: border-box; }
 body {
-  margin: 0 auto; max-width: 1180px; padding: 24px 18px 60px; background: var(--ground);
+  margin: 0 auto; max-width: 1360px; padding: 24px 18px 60px; background: var(--ground);
   color: var(--text); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
 }
 h1 { font-size: 1.7rem; margin: 0 0 4px; } h2 { margin: 34px 0 8px; font-size: 1.25rem; }
@@ -31,7 +31,7 @@ h3 { margin: 0; font-size: 1rem; } p { margin: 4px 0; }
 .scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--one); outline-offset: 2px; }
 table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
 caption { text-align: left; padding: 10px 12px 4px; color: var(--soft); }
-th, td { padding: 6px 12px; text-align: right; border-top: 1px solid var(--line);
+th, td { padding: 6px 10px; text-align: right; border-top: 1px solid var(--line);
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:first-child, td.why, th.why { text-align: left; } td.why { white-space: normal; }
 thead th { border-top: 0; } tbody th { font-weight: 600; text-align: left; }

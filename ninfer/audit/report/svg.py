@@ -9,7 +9,7 @@ from typing import Final
 WIDTH: Final = 640
 HEIGHT: Final = 320
 _LEFT: Final = 62
-_RIGHT: Final = 14
+_RIGHT: Final = 26
 _TOP: Final = 14
 _BOTTOM: Final = 46
 # Points of a plot; more could not be told apart, and would make the page large.

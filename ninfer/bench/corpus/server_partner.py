@@ -1,7 +1,7 @@
 """A server of the OpenAI protocol as the partner of a campaign, ours or another, unpatched."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
@@ -17,6 +17,7 @@ from ninfer.client import (
     ChatServer,
     EndDetails,
     FunctionCall,
+    ModelCard,
     ReasoningText,
     TokenUsage,
 )
@@ -42,17 +43,18 @@ class ServerPartner:
     def __init__(
         self,
         server: ChatServer,
+        cards: Sequence[ModelCard],
         *,
         model: str | None,
         extensions: bool,
         alone: bool,
         hardware: str = "",
     ) -> None:
-        """`alone` says that requests come one at a time, so that counters belong to one.
+        """`cards` are the models that it lists; `alone` says that requests come one at a time, so
+        that counters belong to one.
 
         Raises ServerError for a server that does not answer, UsageError for one without a model.
         """
-        cards = server.models()
         names = [card.id for card in cards]
         if model is None and not names:
             raise UsageError(f"{server.root}: lists no model; name one with --model")
@@ -136,6 +138,19 @@ class ServerPartner:
         counts = {name: _counter(page, metric) for name, metric in _COUNTERS.items()}
         at = {int(place): int(float(value)) for place, value in _AT.findall(page)}
         return Drafts(**counts, accepted_at=tuple(at[place] for place in sorted(at)))
+
+
+def listed_models(server: ChatServer, *, named: bool) -> list[ModelCard]:
+    """The models of a server; one that cannot list them may do without where one is named.
+
+    Raises ServerError. Ask on a connection of its own: after a failure some servers drop it.
+    """
+    try:
+        return server.models()
+    except ServerError as error:
+        if named and error.status is not None and error.status not in (401, 403):
+            return []
+        raise
 
 
 def _counter(page: str, name: str) -> int:
