@@ -40,13 +40,13 @@ class Comparison:
             ratio = whole.ratio
             speed = (
                 f"{self.second} has {ratio.middle:.3f} of the decode tok/s of {self.first} "
-                f"(95 %: {ratio.low:.3f} .. {ratio.high:.3f}, chance {chance_text(ratio.chance)}) over "
-                f"{ratio.count} pairs usable twice"
+                f"(95 %: {ratio.low:.3f} .. {ratio.high:.3f}, chance {chance_text(ratio.chance)}) "
+                f"over {ratio.count} pairs usable twice"
             )
         return (
             f"{len(self.pairs)} pairs, {whole.both} usable twice, {lost} only in {self.first}, "
-            f"{gained} only in {self.second} (chance {chance_text(sign_test(lost, gained))}), {whole.same} "
-            f"with the same text; {speed}"
+            f"{gained} only in {self.second} (chance {chance_text(sign_test(lost, gained))}), "
+            f"{whole.same} with the same text; {speed}"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from ninfer.audit.live import LiveVerdict
 from ninfer.errors import UsageError
 from ninfer.request import GenerationResult, TextDelta, TokenLogprob, ToolCall, Usage
 
@@ -135,8 +136,8 @@ class AnswerPrinter:
             self._open[channel] = False
 
 
-def print_result(result: GenerationResult, *, token_ids: bool) -> None:
-    """Print how the generation went."""
+def print_result(result: GenerationResult, verdict: LiveVerdict, *, token_ids: bool) -> None:
+    """Print how the generation went; its rate stands beside what was written at that rate."""
     usage = result.usage
     lines = [
         f"finish: {result.finish_reason}",
@@ -145,7 +146,7 @@ def print_result(result: GenerationResult, *, token_ids: bool) -> None:
         f"prefix: cached {usage.cached_tokens} of {usage.prompt_tokens} prompt tokens"
         + (f" ({result.prefix_miss})" if result.prefix_miss else ""),
         f"prefill: {_rate(usage.prompt_tokens - usage.cached_tokens, result.prefill_seconds)}",
-        f"decode: {_rate(usage.completion_tokens - 1, result.decode_seconds)}",
+        f"decode: {_rate(usage.completion_tokens - 1, result.decode_seconds)}; {verdict}",
     ]
     if token_ids:
         lines.append("token ids: " + " ".join(map(str, result.token_ids)))

@@ -44,7 +44,9 @@ def main(argv: Sequence[str]) -> int:
     values, tools = _conversation_values(run)
 
     # Importing torch takes a second; options are checked before.
+    from ninfer.audit.live import live_verdict
     from ninfer.engine import Engine
+    from ninfer.engine.constraints import constraint_spec
     from ninfer.frontend import SourceRules, parse_conversation
     from ninfer.request import GenerationResult, TextDelta, ToolCallEnd
 
@@ -58,15 +60,18 @@ def main(argv: Sequence[str]) -> int:
     # Whoever runs the command may read the files anyway.
     prompt = engine.prepare(conversation, SourceRules(local_files=True))
     events = engine.generate(prompt, generation)
+    said: list[str] = []
     with AnswerPrinter() as printer:
         for event in events:
             if isinstance(event, TextDelta):
                 printer.show(event)
+                said += [event.text] if event.channel == "content" else []
             elif isinstance(event, ToolCallEnd):
                 printer.show_call(event.call)
             elif isinstance(event, GenerationResult):
                 printer.end(event.usage)
-                print_result(event, token_ids=run.print_token_ids)
+                verdict = live_verdict(event, "".join(said), constraint_spec(generation))
+                print_result(event, verdict, token_ids=run.print_token_ids)
     engine.close()
     return 0
 

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, Protocol
 
+from ninfer.audit.live import LiveVerdict, live_verdict
 from ninfer.engine import Generations
 from ninfer.errors import NInferError, UnavailableError
 from ninfer.request import (
     FinishReason,
     GenerationEvent,
     GenerationResult,
+    JsonObjectSpec,
     PreparedPrompt,
     TextDelta,
     ToolCallArguments,
@@ -40,7 +42,7 @@ class Record(Protocol):
 class Exchange:
     """Prompts that were taken, and the generations that run for them. Whoever gets one closes it.
 
-    `results` holds what has ended, by number.
+    `results` holds what has ended, by number, and `verdicts` what it was worth.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Exchange:
         self.prepared: Final = time.monotonic()
         self.request_id: Final = request_id
         self.results: Final[dict[int, GenerationResult]] = {}
+        self.verdicts: Final[dict[int, LiveVerdict]] = {}
         self.first_at: float | None = None
         self._generations = generations
         self._held = held
@@ -151,8 +154,12 @@ class Exchange:
 
     def _keep_answer(self, index: int, result: GenerationResult) -> None:
         said = {name: "".join(pieces) for name, pieces in self._said.pop(index, {}).items()}
+        content = said.get("content", "")
+        options = self.ask.options
+        form = options.program.constraint or (JsonObjectSpec() if options.json else None)
+        self.verdicts[index] = live_verdict(result, content, form)
         prompt = self.prompts[index // self.ask.count]
-        self._keep(prompt, said.get("reasoning", ""), said.get("content", ""), result)
+        self._keep(prompt, said.get("reasoning", ""), content, result)
 
     def _stop_text(self, result: GenerationResult) -> str:
         reason = result.finish_reason

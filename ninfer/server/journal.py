@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from ninfer.audit.live import LiveVerdict
 from ninfer.engine import GenerationOptions
 from ninfer.log import get_logger
 from ninfer.request import FinishReason, GenerationResult, SamplingParams
@@ -80,11 +81,15 @@ class Journal:
             if index % exchange.ask.count == 0:
                 self._metrics.started(result.usage.prompt_tokens, result.usage.cached_tokens)
             self._metrics.finished(result, _REASONS.get(result.finish_reason, "stop"))
+            verdict = exchange.verdicts[index]
+            self._metrics.judged(verdict, result.usage.completion_tokens)
             self._log.write(
                 "request_done",
                 request=self._request(exchange.ask, exchange.request_id),
                 result=_result(result),
                 timings_seconds=_timings(exchange, result, total),
+                rates_tokens_per_second=_rates(result, verdict),
+                audit=verdict.to_json(),
                 speculative=self._drafts,
             )
 
@@ -151,6 +156,21 @@ def _result(result: GenerationResult) -> dict[str, Any]:
 
 def _path(result: GenerationResult) -> str:
     return "restore_turn_checkpoint" if result.usage.cached_tokens else "full_reset"
+
+
+def _rates(result: GenerationResult, verdict: LiveVerdict) -> dict[str, Any]:
+    """Rates, and beside them what was written at that rate."""
+    usage = result.usage
+    computed = usage.prompt_tokens - usage.cached_tokens
+    return {
+        "prefill": _rate(computed, result.prefill_seconds),
+        "decode": _rate(usage.completion_tokens - 1, result.decode_seconds),
+        "verdict": verdict.word,
+    }
+
+
+def _rate(tokens: int, seconds: float) -> float | None:
+    return tokens / seconds if tokens > 0 and seconds > 0 else None
 
 
 def _timings(exchange: Exchange, result: GenerationResult, total: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ninfer.audit.live import USABLE, LiveVerdict
 from ninfer.engine import AsyncEngine, EngineFacts
 from ninfer.request import GenerationResult
 
@@ -43,6 +44,14 @@ class Metrics:
             ("prompt_tokens", "tokens of prompts", []),
             ("prompt_tokens_cached", "tokens of prompts that were not computed again", []),
             ("prefill_tokens", "tokens of prompts that were computed", []),
+            ("answers", "answers by what they were worth", ["verdict"]),
+            ("answers_ended", "answers by how they ended", ["ending"]),
+            (
+                "structured_answers",
+                "answers that had to have a form, by whether they do",
+                ["kept"],
+            ),
+            ("usable_tokens", "tokens of answers that can be used", []),
             ("unknown_request_fields", "members of requests that have no meaning here", ["field"]),
         ):
             self._counters[name] = Counter(f"ninfer_{name}", text, labels, registry=self.registry)
@@ -112,6 +121,15 @@ class Metrics:
             each = result.decode_seconds / (tokens - 1)
             self.observe("request_time_per_output_token_seconds", each)
             self.observe("inter_token_latency_seconds", each)
+
+    def judged(self, verdict: LiveVerdict, tokens: int) -> None:
+        """An answer of so many tokens has its verdict."""
+        self.count("answers", _label(verdict.word))
+        self.count("answers_ended", _label(verdict.ending))
+        if verdict.kept is not None:
+            self.count("structured_answers", "yes" if verdict.kept else "no")
+        if verdict.word == USABLE:
+            self.count("usable_tokens", by=tokens)
 
     def page(self) -> bytes:
         """The page that Prometheus reads."""
@@ -204,6 +222,10 @@ class _EngineReader(Collector):
         for place, value in enumerate(snapshot.spec_accepted_at):
             at.add_metric([self._model, str(place)], value)
         yield at
+
+
+def _label(word: str) -> str:
+    return word.replace(" ", "_")
 
 
 def _gauge(name: str, value: float, labels: dict[str, str] | None = None) -> Metric:

@@ -135,7 +135,7 @@ def ink(page: Page, number: int) -> str:
 def test_the_dashboard_moves(open_page) -> None:
     page = open_page().page
     cards = page.locator(".card:visible")
-    expect(cards).to_have_count(7)
+    expect(cards).to_have_count(8)
     expect(page.locator(".card .value").nth(0)).to_have_text(re.compile(r"^1[5-9]\d$|^2\d\d$"))
     expect(page.locator(".card .value").nth(1)).to_have_text("62 %")
     before = [ink(page, number) for number in range(7)]
@@ -145,6 +145,8 @@ def test_the_dashboard_moves(open_page) -> None:
     assert {0, 1, 3, 4, 5} <= set(moved)  # rates, queue, pages and hits; the others are totals
     hints = " ".join(page.locator(".hint").all_inner_texts())
     assert "of 1,024 pages" in hints and "6 of 16 state slots" in hints and "waiting" in hints
+    assert "11 of 12 keep their form" in hints and re.search(r"\d usable, \d+ loop, \d", hints)
+    expect(page.locator(".card .value").nth(7)).to_have_text(re.compile("^(89|90) %$"))
     labels = page.locator("canvas").evaluate_all("(all) => all.map((c) => c.ariaLabel)")
     assert all(labels) and "place 1: 83 %, place 2: 61 %, place 3: 42 %" in labels[2]
 

@@ -167,6 +167,10 @@ def metrics_text(seconds: float) -> str:
     per_place = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
     for place, share in enumerate((0.83, 0.61, 0.42)):
         text += f'{per_place}{{model_name="m",position="{place}"}} {rounds * share}\n'
+    for verdict, share in (("usable", 0.9), ("loop", 0.06), ("output_limit", 0.04)):
+        text += f'ninfer_answers_total{{verdict="{verdict}"}} {round(100 * seconds * share) + 1}\n'
+    text += 'ninfer_structured_answers_total{kept="yes"} 11\n'
+    text += 'ninfer_structured_answers_total{kept="no"} 1\n'
     counts = {"0.1": 3, "0.25": 21, "0.5": 44, "1.0": 52, "2.5": 55, "5.0": 56, "+Inf": 56}
     for bound, count in counts.items():
         text += f'ninfer_time_to_first_token_seconds_bucket{{le="{bound}"}} {count}\n'

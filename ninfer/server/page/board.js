@@ -31,6 +31,8 @@ const time = (s) => {
   if (s === Infinity) return "longer than is counted";
   return s < 1 ? `${Math.round(s * 1000)} ms` : `${s} s`;
 };
+const ANSWERS = "ninfer_answers_total";
+const STRUCTURED = "ninfer_structured_answers_total";
 const PER_PLACE = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
 const FIRST_TOKEN = "ninfer_time_to_first_token_seconds";
 
@@ -57,6 +59,7 @@ export class Board {
       pages: card("KV pages"),
       hits: card("Prompt from the cache", ["of the prompt tokens", "--two"]),
       first: card("Time to the first token"),
+      worth: card("Answers that can be used"),
     };
     $("cards").append(...Object.values(this.cards).map((one) => one.element));
     document.addEventListener("visibilitychange", () => this.#visible());
@@ -142,6 +145,28 @@ export class Board {
     c.hits.note(`${percent(hit)} since the start, ${count(get("cached"))} tokens`);
     this.#pages(get);
     this.#first(now);
+    this.#worth(now);
+  }
+
+  // What the answers since the start were worth, by verdict.
+  #worth(now) {
+    const card = this.cards.worth;
+    const by = now ? now.byLabel(ANSWERS, "verdict") : new Map();
+    const all = [...by.values()].reduce((sum, value) => sum + value, 0);
+    card.element.hidden = !all;
+    if (!all) return;
+    const good = by.get("usable") ?? 0;
+    const bad = [...by].filter(([word, value]) => word !== "usable" && value);
+    bad.sort((a, b) => b[1] - a[1]);
+    const names = [["usable", good], ...bad].map(([word, value]) => [word.replaceAll("_", " "), value]);
+    card.value.textContent = percent(good / all);
+    card.drawing.bars(names.map(([label, value]) => ({ value: value / all, label })), { top: 1 });
+    const told = names.map(([word, value]) => `${count(value)} ${word}`).join(", ");
+    card.label(told);
+    const kept = now.byLabel(STRUCTURED, "kept");
+    const forms = (kept.get("yes") ?? 0) + (kept.get("no") ?? 0);
+    const form = forms ? `; ${count(kept.get("yes") ?? 0)} of ${count(forms)} keep their form` : "";
+    card.note(`${told}, since the start${form}`);
   }
 
   #pages(get) {
