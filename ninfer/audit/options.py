@@ -18,6 +18,7 @@ class AuditOptions:
 
     by: str = option("category", "what makes the groups of the table", choices=tuple(GROUPS))
     html: Path | None = option(None, "also write the report as one HTML page", metavar="FILE")
+    markdown: Path | None = option(None, "also write the tables as Markdown", metavar="FILE")
     json: bool = option(False, "print one JSON object in place of the tables")
     fail_under: float | None = option(
         None, "exit status 1 when less than X percent of the responses are usable", metavar="X"
@@ -46,11 +47,16 @@ def check_audit(options: AuditOptions) -> None:
     share = options.fail_under
     if share is not None and not 0 <= share <= 100:
         raise UsageError(f"--fail-under {share}: must be 0..100")
+    _check_folder("--markdown", options.markdown)
     check_report(options)
 
 
 def check_report(options: AuditOptions | CompareOptions) -> None:
     """The same for what both have: groups, and a page whose folder exists."""
     check_choices(options)
-    if options.html is not None and not options.html.parent.is_dir():
-        raise UsageError(f"--html {options.html}: the folder does not exist")
+    _check_folder("--html", options.html)
+
+
+def _check_folder(flag: str, path: Path | None) -> None:
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"{flag} {path}: the folder does not exist")

@@ -8,7 +8,7 @@ from ninfer.audit import Audit, AuditOptions, check_audit, judge, read_responses
 from ninfer.audit.gains import COLUMNS as GAIN_COLUMNS
 from ninfer.audit.options import SHOWN_PROBLEMS
 from ninfer.audit.record import StoredResponse
-from ninfer.audit.report import page_of
+from ninfer.audit.report import markdown_of, page_of
 from ninfer.audit.tables import COLUMNS, OVERALL, PROBLEM_COLUMNS, problem_rows
 from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of
 from ninfer.cli.output import item_progress, print_table, write_text
@@ -59,6 +59,8 @@ def show_audit(responses: Sequence[StoredResponse], options: AuditOptions) -> in
         print_audit(audit)
     if options.html is not None:
         write_text("--html", options.html, page_of(audit))
+    if options.markdown is not None:
+        write_text("--markdown", options.markdown, markdown_of(audit))
     low = options.fail_under is not None and 100 * audit.usable_share < options.fail_under
     return 1 if low else 0
 

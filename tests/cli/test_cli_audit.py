@@ -63,3 +63,18 @@ def test_wrong_options_are_refused(
 ) -> None:
     status = main(["audit", str(stored), *arguments])
     assert status == 2 and message in capsys.readouterr().err
+
+
+def test_tables_as_markdown_hold_no_markup_of_a_model(stored: Path, tmp_path: Path) -> None:
+    page = tmp_path / "a.md"
+    with ResponseFile(stored) as file:
+        contract = {"kind": "text", "equals": "x"}
+        file.add(replace(GOOD, fixture="h", text="a|b\n*c* <i>[d](e)", contract=contract))
+    assert main(["audit", str(stored), "--markdown", str(page)]) == 0
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("1 of 3 responses are usable; ")
+    assert "## By category" in lines and "## Not usable" in lines
+    rows = [line for line in lines if line.startswith("| h ")]
+    assert len(rows) == 1 and r"a\|b" in rows[0] and r"\*c\* &lt;i>\[d" in rows[0]
+    cells = {line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")}
+    assert cells == {12, 6}

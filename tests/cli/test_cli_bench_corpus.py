@@ -207,7 +207,7 @@ def test_fixtures_that_do_not_fit_are_refused_before(
     out = ["-o", tmp_path / "o.jsonl"]
     target = [micro_artifacts["dense"], "--set", "tiny", "--max-context", "64", *out]
     assert corpus(*target) == 2
-    assert "--max-context 64: fixture tiny_needle may need" in capsys.readouterr().err
+    assert "--max-context 64: fixture tiny_needle_far may need" in capsys.readouterr().err
     with serving(micro_artifacts["dense"], engine={"max_context": 128}) as server:
         assert corpus("--server", server.url, "--set", "tiny", *out) == 2
     assert "fixture tiny_sum may need 192 tokens, the server has 128" in capsys.readouterr().err

@@ -100,7 +100,9 @@ def modes_on_seeds(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """For each mode but the first: its rates over those of the first, on the same seeds."""
     modes: dict[str, dict[tuple[object, ...], Verdict]] = {}
     for verdict in verdicts:
-        modes.setdefault(verdict.response.mode, {})[verdict.response.key[:-1]] = verdict
+        response = verdict.response
+        place = (*response.key[:-1], response.origin.model)
+        modes.setdefault(response.mode, {})[place] = verdict
     first, *others = modes
     for other in others:
         pairs = [(old, new) for k, old in modes[first].items() if (new := modes[other].get(k))]
