@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from ninfer.audit import read_responses
+from ninfer.bench.corpus import load_fixtures
 from tests.e2e.conftest import ROOT, Program, clean_environment
 
 pytestmark = pytest.mark.e2e
@@ -45,7 +46,7 @@ def write_model(folder: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
-        max_position_embeddings=8192,
+        max_position_embeddings=16384,
         initializer_range=0.3,
         eos_token_id=wrapped.eos_token_id,
         pad_token_id=wrapped.pad_token_id,
@@ -106,9 +107,10 @@ def test_transformers_serve_is_audited(
     asked = ("--max-new", "96", "--sampling", "stochastic,greedy", "-o", out, "--html", page)
     command = (sys.executable, "-m", "ninfer", "bench", "corpus", "--server", address)
     shown = program(*command, *words, *asked, cwd=ROOT)
-    assert "of 40 responses are usable" in shown
+    asks = 4 * len(load_fixtures("tiny"))  # two seeds, two samplings
+    assert f"of {asks} responses are usable" in shown
     found = read_responses(out)
-    assert len(found) == 40 and not any(response.error for response in found)
+    assert len(found) == asks and not any(response.error for response in found)
     assert {response.finish_reason for response in found} <= {"stop", "length"}
     assert all(response.usage.prompt and response.usage.completion for response in found)
     assert all(response.timings.total for response in found)
