@@ -25,7 +25,11 @@ except ImportError as error:
     ) from error
 
 SOURCES: Final = ("stream.cu", "wide.cu", "warpgroup.cu", "arrange.cu", "read.cu")
-_HEADERS: Final = ("machine.cuh", "codec.cuh", "output.cuh", "runs.cuh")
+_HEADERS: Final = ("machine.cuh", "codec.cuh", "product.cuh", "output.cuh", "runs.cuh")
+# Headers of other families of ops, whose sources are named "family/file" and see those above too.
+_FAMILY_HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"moe": ("moe/items.cuh",)}
+)
 # Changes when the meaning of a name does.
 _NAMING: Final = "2"
 # Hopper's own instructions: every card of compute capability 9.0 has them.
@@ -46,20 +50,27 @@ class Program:
         return cls(source, architecture, tuple(sorted(defines.items())))
 
     @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers that the source may include, by the last part of their names."""
+        family = self.source.rpartition("/")[0]
+        return _HEADERS + _FAMILY_HEADERS.get(family, ())
+
+    @property
     def name(self) -> str:
         """File name of the binary: readable, and unique by content."""
         head = f"{_NAMING} {self.source} {self.architecture} {self.defines}\n"
         digest = hashlib.sha256(head.encode())
-        for text in (source_text(self.source), *map(source_text, _HEADERS)):
+        for text in (source_text(self.source), *map(source_text, self.headers)):
             digest.update(text)
-        stem = self.source.removesuffix(".cu")
+        stem = self.source.removesuffix(".cu").replace("/", "-")
         return f"{stem}-sm_{self.architecture}-{digest.hexdigest()[:24]}.cubin"
 
 
 @cache
 def source_text(name: str) -> bytes:
-    """A file of the package's `cuda` folder."""
-    return files("ninfer.ops.linear").joinpath("cuda", name).read_bytes()
+    """A file of a family's `cuda` folder, by "family/file" or, for the linear ops, by "file"."""
+    family, _, file = name.rpartition("/")
+    return files(f"ninfer.ops.{family or 'linear'}").joinpath("cuda", file).read_bytes()
 
 
 def default_folder() -> Path:
@@ -121,8 +132,8 @@ def compiler_version() -> str:
 
 
 def _create(program: Program) -> Any:
-    names = [name.encode() for name in _HEADERS]
-    texts = [source_text(name) for name in _HEADERS]
+    names = [name.rpartition("/")[2].encode() for name in program.headers]
+    texts = [source_text(name) for name in program.headers]
     source = source_text(program.source)
     try:
         return nvrtc.nvrtcCreateProgram(source, program.source.encode(), len(names), texts, names)

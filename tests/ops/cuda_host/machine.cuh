@@ -145,13 +145,24 @@ inline void meet_all(Meeting& m, int count) {
 inline void __syncwarp() { together(1, nullptr, [](void**) {}); }
 inline void __syncthreads() { meet_all(machine.current->block->all, machine.current->block->threads); }
 inline u32 __shfl_sync(u32, u32 value, int source) {
-  struct { u32 in, out; } mine = {value, 0};
+  struct { u32 in, out; int from; } mine = {value, 0, source};
   using Pair = decltype(mine);
   together(2, &mine, [&](void** all) {
-    for (int i = 0; i < 32; i++) ((Pair*)all[i])->out = ((Pair*)all[source])->in;
+    for (int i = 0; i < 32; i++) ((Pair*)all[i])->out = ((Pair*)all[((Pair*)all[i])->from])->in;
   });
   return mine.out;
 }
+struct Word { u32 in, out; };
+inline u32 warp_most(u32 word) {
+  Word mine = {word, 0};
+  together(6, &mine, [](void** all) {
+    u32 best = 0;
+    for (int i = 0; i < 32; i++) best = ((Word*)all[i])->in > best ? ((Word*)all[i])->in : best;
+    for (int i = 0; i < 32; i++) ((Word*)all[i])->out = best;
+  });
+  return mine.out;
+}
+inline u32 warp_least(u32 word) { return ~warp_most(~word); }
 template <int THREADS> void rendezvous_arrive() {
   Meeting& m = machine.current->block->named;
   if (++m.arrived == THREADS) m.arrived = 0, m.turn++;
@@ -165,6 +176,7 @@ inline u32 shared_address(const void*) {
 inline u32 rotr(u32 word, int count) { return count ? word >> count | word << (32 - count) : word; }
 inline u32 pick(u32 word, u32 mask, u32 bits) { return (word & mask) | bits; }
 inline float word_float(u32 word) { float r; std::memcpy(&r, &word, 4); return r; }
+inline u32 float_word(float value) { u32 r; std::memcpy(&r, &value, 4); return r; }
 inline float from_bf16(u16 word) { return word_float((u32)word << 16); }
 inline u16 to_bf16(float value) {
   u32 w;
@@ -289,6 +301,17 @@ template <class T> T read_global(const void* p) {
   std::memcpy(&v, p, 16);
   return v;
 }
+template <class T> T read_early(const void* p) {
+  CHECK((u64)p % sizeof(T) == 0);
+  check_global(p, sizeof(T));
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline u32 early_u1(const void* p) { return read_early<u32>(p); }
+inline uint4 early_u4(const void* p) { return read_early<uint4>(p); }
+inline u32 global_u1(const void* p) { CHECK(machine.current->waited); return read_early<u32>(p); }
+inline float global_f1(const void* p) { CHECK(machine.current->waited); return read_early<float>(p); }
 inline uint4 global_u4(const void* p) { return read_global<uint4>(p); }
 inline float4 global_f4(const void* p) { return read_global<float4>(p); }
 inline void global_put(void* p, float4 v) {

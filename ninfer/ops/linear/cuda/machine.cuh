@@ -55,6 +55,21 @@ INLINE u16 to_bf16(float value) {
   return r;
 }
 
+INLINE float word_float(u32 word) { return __uint_as_float(word); }
+INLINE u32 float_word(float value) { return __float_as_uint(value); }
+
+// The largest and the least word of a warp.
+INLINE u32 warp_most(u32 word) {
+  u32 r;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xFFFFFFFF;" : "=r"(r) : "r"(word));
+  return r;
+}
+INLINE u32 warp_least(u32 word) {
+  u32 r;
+  asm volatile("redux.sync.min.u32 %0, %1, 0xFFFFFFFF;" : "=r"(r) : "r"(word));
+  return r;
+}
+
 // d[16 x 8] = a[16 x 16] b[16 x 8] + c, bfloat16 operands, float32 sums
 INLINE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, float c0, float c1, float c2,
                 float c3) {
@@ -107,7 +122,31 @@ INLINE uint4 global_u4(const void* p) {
                : "memory");
   return v;
 }
+INLINE u32 global_u1(const void* p) {
+  u32 v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+// What may be read before the wait: weights, and what a kernel has written that is over for sure.
+INLINE u32 early_u1(const void* p) {
+  u32 v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+INLINE uint4 early_u4(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
 // Past L1: other blocks wrote it.
+INLINE float global_f1(const void* p) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+  return v;
+}
 INLINE float4 global_f4(const void* p) {
   float4 v;
   asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
