@@ -11,6 +11,7 @@ from ninfer.bench import (
     attention_case,
     linear_case,
     linear_chain,
+    moe_variants,
     ops,
     ops_moe,
     ops_variants,
@@ -232,7 +233,19 @@ def test_offered_variants_cover_their_columns_and_fit(job):
             assert split.slice_groups % plan.stage_groups == 0
 
 
+@pytest.mark.parametrize("variant", moe_variants.VARIANTS, ids=lambda variant: variant.name)
+def test_offered_sizes_of_experts_fit(variant):
+    for tokens in variant.tokens:
+        first, second = variant.plans(tokens)
+        assert max(first.shared_bytes, second.shared_bytes) <= shared_limit(90)
+        assert max(first.threads, second.threads) <= 1024
+        assert first.split[0] * first.split[1] == moe_variants.LAYER.dim // 64
+    assert len(moe_variants.MixtureJob(variant).programs(90)) == 1 + 2 * len({*variant.tokens, 64})
+
+
 def test_the_first_variants_of_a_shape_are_the_tables():
+    first = moe_variants.VARIANTS[0]
+    assert not first.first and not first.second
     for form, _, columns, variants in ops_variants.CASES:
         bits = int(form[1])
         for tokens in {count for variant in variants for count in variant.tokens}:
