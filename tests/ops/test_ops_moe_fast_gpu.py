@@ -1,4 +1,4 @@
-"""The CUDA experts on a card: sizes of the 35B, rows bit for bit in any company, chains in graphs."""
+"""The CUDA experts on a card: sizes of the 35B, bits in any company, chains in graphs."""
 
 from collections.abc import Iterator
 
