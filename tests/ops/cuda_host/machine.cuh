@@ -38,6 +38,7 @@ struct float4 { float x, y, z, w; };
 inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <class T> T min(T a, T b) { return a < b ? a : b; }
+template <class T> T max(T a, T b) { return a > b ? a : b; }
 inline float __expf(float v) { return std::exp(v); }
 
 #define CHECK(what) \
@@ -294,6 +295,14 @@ inline u32 shared_u1(u32 a) { return read_shared<u32>(a); }
 inline float4 shared_f4(u32 a) { return read_shared<float4>(a); }
 inline void shared_put(u32 a, float4 v) { std::memcpy(own_at(a, 16), &v, 16); }
 inline void shared_put(u32 a, u32 v) { std::memcpy(own_at(a, 4), &v, 4); }
+inline void shared_add(u32 a, u32 v) { shared_put(a, read_shared<u32>(a) + v); }
+inline void shared_most(u32 a, u32 v) { if (v > read_shared<u32>(a)) shared_put(a, v); }
+inline u32 shared_take(u32 a, u32 v) { const u32 before = read_shared<u32>(a); shared_put(a, before + v); return before; }
+inline u64 shared_long(u32 a) { return read_shared<u64>(a); }
+inline void shared_put_long(u32 a, u64 v) { std::memcpy(own_at(a, 8), &v, 8); }
+inline float minus(float a, float b) { return a - b; }
+inline float times(float a, float b) { return a * b; }
+inline float quotient(float a, float b) { return a / b; }
 template <class T> T read_global(const void* p) {
   CHECK(machine.current->waited && (u64)p % 16 == 0);
   check_global(p, 16);
@@ -369,6 +378,21 @@ inline float4 cluster_f4(u32 a, u32 rank) {
   float4 v;
   std::memcpy(&v, shared_at(a % BLOCK_SPACE + rank * BLOCK_SPACE, 16), 16);
   return v;
+}
+template <class T> T read_cluster(u32 a, u32 rank) {
+  T v;
+  std::memcpy(&v, shared_at(a % BLOCK_SPACE + rank * BLOCK_SPACE, sizeof v), sizeof v);
+  return v;
+}
+inline u32 cluster_u1(u32 a, u32 rank) { return read_cluster<u32>(a, rank); }
+inline u64 cluster_long(u32 a, u32 rank) { return read_cluster<u64>(a, rank); }
+inline void cluster_put(u32 a, u32 rank, u32 v) {
+  std::memcpy(shared_at(a % BLOCK_SPACE + rank * BLOCK_SPACE, 4), &v, 4);
+}
+inline u32 cluster_take(u32 a, u32 rank, u32 v) {
+  const u32 before = cluster_u1(a, rank);
+  cluster_put(a, rank, before + v);
+  return before;
 }
 inline void start_next_kernel() {}
 inline void wait_for_kernel_before() { machine.current->waited = true; }

@@ -167,6 +167,31 @@ INLINE u32 arrive_global(u32* counter) {
   return before;
 }
 
+// Words of shared memory that several threads change at once.
+INLINE void shared_add(u32 a, u32 v) {
+  asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+INLINE void shared_most(u32 a, u32 v) {
+  asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+INLINE u32 shared_take(u32 a, u32 v) {
+  u32 before;
+  asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(a), "r"(v) : "memory");
+  return before;
+}
+INLINE u64 shared_long(u32 a) {
+  u64 v;
+  asm volatile("ld.shared.u64 %0, [%1];" : "=l"(v) : "r"(a));
+  return v;
+}
+INLINE void shared_put_long(u32 a, u64 v) {
+  asm volatile("st.shared.u64 [%0], %1;" ::"r"(a), "l"(v) : "memory");
+}
+// Single steps that the compiler may not make one of.
+INLINE float minus(float a, float b) { return __fsub_rn(a, b); }
+INLINE float times(float a, float b) { return __fmul_rn(a, b); }
+INLINE float quotient(float a, float b) { return __fdiv_rn(a, b); }
+
 // Copy 16 bytes to shared memory, or write zeros there.
 INLINE void copy16(u32 to, const void* from, bool present = true) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -255,6 +280,39 @@ INLINE float4 cluster_f4(u32 a, u32 rank) {
       : "r"(a), "r"(rank)
       : "memory");
   return v;
+}
+INLINE u32 cluster_u1(u32 a, u32 rank) {
+  u32 v;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %1, %2;\n ld.shared::cluster.u32 %0, [r]; }"
+      : "=r"(v)
+      : "r"(a), "r"(rank)
+      : "memory");
+  return v;
+}
+INLINE u64 cluster_long(u32 a, u32 rank) {
+  u64 v;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %1, %2;\n ld.shared::cluster.u64 %0, [r]; }"
+      : "=l"(v)
+      : "r"(a), "r"(rank)
+      : "memory");
+  return v;
+}
+INLINE void cluster_put(u32 a, u32 rank, u32 v) {
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %0, %1;\n st.shared::cluster.u32 [r], %2; }" ::"r"(a),
+      "r"(rank), "r"(v)
+      : "memory");
+}
+INLINE u32 cluster_take(u32 a, u32 rank, u32 v) {
+  u32 before;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %1, %2;\n atom.shared::cluster.add.u32 %0, [r], %3; }"
+      : "=r"(before)
+      : "r"(a), "r"(rank), "r"(v)
+      : "memory");
+  return before;
 }
 // Programmatic dependent launch; both are nothing in an ordinary launch.
 INLINE void start_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
