@@ -60,6 +60,13 @@ VARIANTS: Final = (
     MixtureVariant("down 8x2", (4, 8, 64), {}, {"warps": 8, "stages": 2}),
     MixtureVariant("down 12x1", (4, 8, 64), {}, {"warps": 12, "stages": 1}),
     MixtureVariant("down 8x3", (4, 8, 64), {}, {"warps": 8, "stages": 3}),
+    MixtureVariant("down 8x1 beside", (4, 8), {}, {"warps": 8, "stages": 1, "least_blocks": 2}),
+    MixtureVariant(
+        "down 8x2 beside, ring:85",
+        (4, 8),
+        {"ring": 85 * _KIB},
+        {"warps": 8, "stages": 2, "least_blocks": 2},
+    ),
     MixtureVariant("down 15x1", (4, 8, 64), {}, {"warps": 15, "stages": 1}),
 )
 

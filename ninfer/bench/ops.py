@@ -13,7 +13,7 @@ from ninfer.bench.delta_rows import delta_rows
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
-from ninfer.bench.sampling_case import sampling_rows
+from ninfer.bench.sampling_case import cuda_rows, sampling_rows
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.linear.compiler import compiler_version
@@ -78,7 +78,7 @@ def run() -> Findings:
                 rows += attention_rows(form, heads, length, tokens, read, device, beside_torch)
             except (FormatError, UnsupportedError) as error:
                 failures.append(str(error))
-    for part in (chain_rows, delta_rows, sampling_rows):
+    for part in (chain_rows, delta_rows, sampling_rows, cuda_rows):
         try:
             rows += part(device, read)
         except (FormatError, UnsupportedError) as error:

@@ -15,6 +15,7 @@ from typing import Final
 import torch
 
 from ninfer.bench import linear_case
+from ninfer.bench.draw_variants import DrawJob, draw_jobs
 from ninfer.bench.isolated import isolated
 from ninfer.bench.linear_case import Product
 from ninfer.bench.linear_variants import Variant, stream, warpgroups, warps
@@ -136,7 +137,7 @@ def all_jobs() -> list[Job]:
     ]
 
 
-AnyJob = Job | MixtureJob
+AnyJob = Job | MixtureJob | DrawJob
 
 
 def run() -> Findings:
@@ -149,7 +150,7 @@ def run() -> Findings:
     number = architecture(torch.cuda.current_device())
     if number != 90:
         raise UnsupportedError(f"bench ops-variants: its sizes are for sm_90, this is sm_{number}")
-    jobs: list[AnyJob] = [*all_jobs(), *mixture_jobs()]
+    jobs: list[AnyJob] = [*all_jobs(), *mixture_jobs(), *draw_jobs()]
     compile_all(number, jobs)
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
     return collected(jobs, note)
@@ -176,7 +177,7 @@ def programs(number: int, jobs: Sequence[AnyJob]) -> list[Program]:
     """What the jobs start on an architecture, each program once."""
     found: dict[Program, None] = {}
     for job in jobs:
-        if isinstance(job, MixtureJob):
+        if isinstance(job, MixtureJob | DrawJob):
             found |= dict.fromkeys(job.programs(number))
             continue
         bits = int(job.form[1])
@@ -194,7 +195,7 @@ def compile_all(number: int, jobs: Sequence[AnyJob]) -> None:
 
 def timed(job: AnyJob) -> dict[int, Timing]:
     """Seconds of a call by token count. Raises FormatError when a check fails."""
-    if isinstance(job, MixtureJob):
+    if isinstance(job, MixtureJob | DrawJob):
         return job.timed()
     base = _weight(job.form, job.rows, job.columns, job.variant.split.slice_groups)
     case = replace(base, variant=job.variant)

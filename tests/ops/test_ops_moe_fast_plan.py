@@ -64,7 +64,7 @@ def test_lists_hold_the_worst_choice(top_k: int, experts: int):
     for tokens in TOKENS:
         lists = Lists.of(tokens, top_k, experts)
         pairs = tokens * top_k
-        assert lists.pairs >= pairs and lists.pairs % 4 == 0 and lists.experts % 32 == 0
+        assert lists.pairs >= pairs and lists.pairs % 16 == 0 and lists.experts % 32 == 0
         # As many experts as possible, and all others' pairs on one of them.
         distinct = min(experts, pairs)
         most = distinct if lists.few else distinct - 1 + -(-(pairs - distinct + 1) // 8)
@@ -90,7 +90,7 @@ def test_what_the_kernels_are_not_made_for_is_not_served():
     assert held(False) == Layer(2, 1, 128, 64, 64, (4, 4), (4, 4))
     assert held(True) is None and held(False, 2) is None
     x = torch.randn(2, 128).bfloat16()
-    with pytest.raises(UnsupportedError, match=r"on a card of sm_90 or later .*\[2, 128\] on cpu"):
+    with pytest.raises(UnsupportedError, match=r"on a card of sm_90 or sm_100 .*\[2, 128\] on cpu"):
         fast.route_experts(x, x, 1)
 
 

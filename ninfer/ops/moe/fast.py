@@ -1,6 +1,6 @@
 """The CUDA form of the experts: routing in one launch, both passes and the sum in two.
 
-Up to 64 tokens in bfloat16 on Hopper and later; weights in fragment order with whole rows as
+Up to 64 tokens in bfloat16 on sm_90 and sm_100; weights in fragment order with whole rows as
 slices, as the portable tier keeps them. The three launches are programmatic dependent ones: a
 kernel requests weights that it knows it needs while the one before still runs. Calls can be
 captured into CUDA graphs once `ready` has run.
@@ -52,7 +52,7 @@ def route_experts(x: Tensor, router: Weight, top_k: int) -> tuple[Tensor, Tensor
     if not serves_router(x, router, top_k):
         raise UnsupportedError(
             f"route_experts: the CUDA form takes up to {MOST} aligned bfloat16 rows on a card of "
-            f"sm_90 or later and a bfloat16 router, got {x.dtype} {list(x.shape)} on {x.device}"
+            f"sm_90 or sm_100 and a bfloat16 router, got {x.dtype} {list(x.shape)} on {x.device}"
         )
     assert isinstance(router, Tensor)
     count, (rows, columns) = x.shape[0], router.shape
@@ -88,7 +88,7 @@ def sparse_moe(
     if layer is None or not serves(x, layer):
         raise UnsupportedError(
             f"sparse_moe: the CUDA form takes at most {MOST} aligned bf16 rows on a card of sm_90 "
-            "or later and experts in fragment order with whole rows as slices, got "
+            "or sm_100 and experts in fragment order with whole rows as slices, got "
             f"{x.dtype} {list(x.shape)} on {x.device}"
         )
     count, dim = x.shape

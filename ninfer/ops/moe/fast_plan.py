@@ -10,8 +10,9 @@ from typing import Final
 from ninfer.ops.linear.fast_plan import shared_limit
 from ninfer.ops.linear.fragment_order import code_bytes, groups_of, scale_bytes
 
-# The kernels copy in bulk, which cards before Hopper do not.
-ARCHITECTURES: Final = (90, 100, 120)
+# The kernels copy in bulk, which cards before Hopper do not, and take more shared memory than
+# consumer cards have.
+ARCHITECTURES: Final = (90, 100)
 # Up to so many tokens a token is one column of every product, and up to MOST one launch serves all.
 FEW: Final = 8
 MOST: Final = 64
@@ -42,7 +43,7 @@ class Lists:
     def of(cls, tokens: int, top_k: int, experts: int) -> "Lists":
         """Room for up to 8 tokens, or up to 64."""
         few = tokens <= FEW
-        pairs = -(-(FEW if few else MOST) * top_k // 4) * 4
+        pairs = -(-(FEW if few else MOST) * top_k // 16) * 16
         items = min(experts, pairs) + (0 if few else pairs // _COLUMNS)
         return cls(pairs, items, -(-experts // 32) * 32, few)
 

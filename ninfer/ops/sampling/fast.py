@@ -60,11 +60,15 @@ def next_tokens(
     bias: TokenBias | None = None,
     penalties: TokenPenalties | None = None,
     allowed: AllowedTokens | None = None,
+    plan: DrawPlan | None = None,
 ) -> Tensor:
-    """See the contract. Raises UnsupportedError for what `serves` does not take."""
+    """See the contract; `plan` as in `drawn`.
+
+    Raises UnsupportedError for what `serves` does not take.
+    """
     cuts = (draws.temperature, draws.top_k, draws.top_p, draws.min_p)
     settings = Settings(*cuts, None, draws.seeds, draws.positions, draws.purposes)
-    return drawn("next_tokens", logits, limit, settings, Rules(bias, penalties, allowed))
+    return drawn("next_tokens", logits, limit, settings, Rules(bias, penalties, allowed), plan)
 
 
 def serves(logits: Tensor, limit: int) -> bool:
@@ -84,9 +88,9 @@ def drawn(
     limit: int,
     settings: Settings,
     rules: Rules | None = None,
-    cluster: int | None = None,
+    plan: DrawPlan | None = None,
 ) -> Tensor:
-    """The token of each row; `cluster` replaces the blocks of a row, for measurements.
+    """The token of each row; `plan` replaces the sizes, for measurements of others.
 
     Raises UnsupportedError for what `serves` does not take.
     """
@@ -99,7 +103,7 @@ def drawn(
     out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     if not rows:
         return out
-    plan = draw_plan(rows, limit, _TYPES[logits.dtype], cluster)
+    plan = plan or draw_plan(rows, limit, _TYPES[logits.dtype])
     planes, sizes = arguments(logits, limit, settings, rules or Rules(), plan)
     how = Launch(rows * plan.cluster, plan.threads, plan.shared_bytes, plan.cluster)
     addresses = [None if plane is None else plane.data_ptr() for plane in (*planes, out)]

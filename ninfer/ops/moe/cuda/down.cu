@@ -155,7 +155,7 @@ INLINE void add_ranks(const Arguments& g, const Places& at, int tile, int thread
   for (int i = thread; i < g.tokens * 16; i += THREADS) {
     const int t = i >> 4, row = (i & 15) * 4;
     float total = 0.f;
-    for (int r = 0; r <= g.top_k; r++) {
+    _Pragma("unroll 3") for (int r = 0; r <= g.top_k; r++) {
       const int place = r < g.top_k ? t * g.top_k + r : MOST_PAIRS + t;
       total += word_float(shared_u1(at.factors + place * 4)) * word_float(shared_u1(at.sums + place * 64 + row));
     }

@@ -4,7 +4,7 @@
 // are the 8 columns of its products; items follow each other by expert, pairs by token. Up to 8
 // tokens (FEW) token t is column t of every item, so that all have the same activations.
 //
-// Compile-time: MOST_PAIRS (a multiple of 4), MOST_ITEMS, EXPERT_ROOM (a multiple of 32), FEW.
+// Compile-time: MOST_PAIRS (a multiple of 16), MOST_ITEMS, EXPERT_ROOM (a multiple of 32), FEW.
 #pragma once
 #include "machine.cuh"
 
@@ -36,9 +36,11 @@ struct Items {
     __syncthreads();
     for (int e = thread; e < EXPERT_ROOM; e += threads) {
       int rows = 0;
-      for (int p = 0; p < used; p += 4) {
-        const uint4 four = shared_u4(ids + p * 4);
-        rows += (four.x == e) + (four.y == e) + (four.z == e) + (four.w == e);
+      for (int p = 0; p < used; p += 16) {
+        uint4 four[4];
+        UNROLL for (int i = 0; i < 4; i++) four[i] = shared_u4(ids + (p + 4 * i) * 4);
+        UNROLL for (int i = 0; i < 4; i++)
+          rows += (four[i].x == e) + (four[i].y == e) + (four[i].z == e) + (four[i].w == e);
       }
       shared_put(bases + e * 4, (u32)(FEW ? rows > 0 : (rows + 7) / 8));
     }
@@ -72,12 +74,16 @@ struct Items {
   INLINE void list(int e, int used, int top_k) const {
     const int base = (int)shared_u1(bases + e * 4);
     int rows = 0;
-    for (int p = 0; p < used; p += 4) {
-      const uint4 four = shared_u4(ids + p * 4);
-      if (four.x == e) add(e, base, rows++, p, top_k);
-      if (four.y == e) add(e, base, rows++, p + 1, top_k);
-      if (four.z == e) add(e, base, rows++, p + 2, top_k);
-      if (four.w == e) add(e, base, rows++, p + 3, top_k);
+    for (int p = 0; p < used; p += 16) {
+      // All loads first: none of them can pass what `add` stores.
+      uint4 four[4];
+      UNROLL for (int i = 0; i < 4; i++) four[i] = shared_u4(ids + (p + 4 * i) * 4);
+      UNROLL for (int i = 0; i < 4; i++) {
+        if (four[i].x == e) add(e, base, rows++, p + 4 * i, top_k);
+        if (four[i].y == e) add(e, base, rows++, p + 4 * i + 1, top_k);
+        if (four[i].z == e) add(e, base, rows++, p + 4 * i + 2, top_k);
+        if (four[i].w == e) add(e, base, rows++, p + 4 * i + 3, top_k);
+      }
     }
   }
   INLINE void add(int e, int base, int place, int pair, int top_k) const {

@@ -7,6 +7,9 @@
 // Grid: CLUSTER blocks for each row. See row.cuh.
 #include "row.cuh"
 
+constexpr int BATCH = 8;  // logits that a thread reads at once
+constexpr u32 COUNTED = 256;  // entries that are sorted by counting the ones before each
+
 struct Cuts {
   u64 keep;  // 0: all
   double nucleus, floor, u;
@@ -99,6 +102,25 @@ INLINE u32 gather(const Row& row, const Doubt& doubt) {
   return total;
 }
 
+// Sort a short list: an entry's place is the number of those before it. All are different.
+INLINE void count_list(const Places& at, u32 count, int thread) {
+  u64 own = 0;
+  u32 place = 0;
+  if (thread == 0) shared_put_long(at.list + count * 8, ~0ull);
+  __syncthreads();
+  if (thread < count) {
+    own = shared_long(at.list + thread * 8);
+    _Pragma("unroll 4") for (u32 i = 0; i < count; i += 2) {
+      const uint4 two = shared_u4(at.list + i * 8);
+      place += ((u64)two.y << 32 | two.x) < own;
+      place += ((u64)two.w << 32 | two.z) < own;
+    }
+  }
+  __syncthreads();
+  if (thread < count) shared_put_long(at.list + place * 8, own);
+  __syncthreads();
+}
+
 // Bitonic sort of the list, filled up to a power of two with entries behind all.
 INLINE void sort_list(const Places& at, u32 count, int thread) {
   u32 size = 2;
@@ -172,7 +194,10 @@ INLINE u64 kept_mass(const Places& at, const Listed& mine, u32 count, int thread
 
 // By the first block alone; the list has been gathered.
 INLINE void draw_from_list(const Row& row, const Cuts& cuts, const Doubt& doubt, u32 count, long long* out) {
-  sort_list(row.at, count, row.thread);
+  if (count < min(COUNTED, (u32)min(THREADS, LIST)))
+    count_list(row.at, count, row.thread);
+  else
+    sort_list(row.at, count, row.thread);
   Listed mine;
   run_list(row, count, mine);
   u64 mass = kept_mass(row.at, mine, count, row.thread, doubt.low_keep, cuts.keep, ALL, 0.0);
@@ -289,13 +314,27 @@ INLINE void load_row(const Places& at, const Rules& rules, const void* logits, i
     }
     __syncthreads();
   }
+  const RowRules own(rules, row);
   u32 top = 0;
-  _Pragma("unroll 8") for (int i = thread; i < count; i += THREADS) {
-    float x = is_biased ? word_float(shared_u1(at.values + i * 4)) : logit(logits, first + i);
-    x = ruled(rules, row, first + i, x);
-    shared_put(at.values + i * 4, float_word(x));
-    const u32 order = x == x ? order_of(x) : order_of(word_float(0x7F800000u));
-    top = order > top ? order : top;
+  for (int start = thread; start < count; start += BATCH * THREADS) {
+    // All loads first: none of them can pass a store.
+    float x[BATCH];
+    int counted[BATCH];
+    u32 words[BATCH];
+    UNROLL for (int k = 0; k < BATCH; k++) {
+      const int i = start + k * THREADS;
+      if (i >= count) continue;
+      x[k] = is_biased ? word_float(shared_u1(at.values + i * 4)) : logit(logits, first + i);
+      counted[k] = own.count(first + i), words[k] = own.word(first + i);
+    }
+    UNROLL for (int k = 0; k < BATCH; k++) {
+      const int i = start + k * THREADS;
+      if (i >= count) continue;
+      const float value = own.applied(x[k], first + i, counted[k], words[k]);
+      shared_put(at.values + i * 4, float_word(value));
+      const u32 order = value == value ? order_of(value) : order_of(word_float(0x7F800000u));
+      top = order > top ? order : top;
+    }
   }
   top = warp_most(top);
   if (thread % 32 == 0) shared_put(at.scratch + thread / 32 * 4, top);
@@ -308,10 +347,19 @@ INLINE void load_row(const Places& at, const Rules& rules, const void* logits, i
 }
 
 INLINE void count_values(const Row& row, const Cuts& cuts, float least) {
-  for (int i = row.thread; i < row.count; i += THREADS) {
-    const float value = row.value(i);
-    if (value >= least && value > word_float(0xFF800000u))
-      add_to_bin(row.at, row.scale.bin(value), row.scale.weight(value), cuts.keep > 0);
+  for (int start = row.thread; start < row.count; start += 2 * THREADS) {
+    float value[2];
+    u64 weight[2] = {0, 0};
+    bool live[2];
+    UNROLL for (int k = 0; k < 2; k++) {
+      const int i = start + k * THREADS;
+      value[k] = i < row.count ? row.value(i) : word_float(0xFF800000u);
+      live[k] = value[k] >= least && value[k] > word_float(0xFF800000u);
+    }
+    UNROLL for (int k = 0; k < 2; k++)
+      if (live[k]) weight[k] = row.scale.weight(value[k]);
+    UNROLL for (int k = 0; k < 2; k++)
+      if (live[k]) add_to_bin(row.at, row.scale.bin(value[k]), weight[k], cuts.keep > 0);
   }
 }
 

@@ -94,29 +94,37 @@ INLINE float logit(const void* row, int id) {
   return DTYPE == 0 ? from_bf16(word) : half_low(word);
 }
 
-// A logit after penalties and constraint; the bias is added before, each step rounded by itself.
-INLINE float ruled(const Rules& rules, int row, int id, float x) {
-  if (rules.count_rows) {
-    const long long source = rules.count_rows[row];
-    if (source >= 0) {
-      int count = rules.counts[source * rules.width + id];
-      for (int n = 0; n < rules.earliers; n++) count += rules.earlier[(size_t)row * rules.earliers + n] == id;
-      if (count > 0) {
-        const float factor = rules.repetition[row];
-        x = minus(x > 0 ? quotient(x, factor) : times(x, factor), rules.presence[row]);
-      }
-      x = minus(x, times((float)count, rules.frequency[row]));
+// The rules of one row, so that no logit waits for them.
+struct RowRules {
+  const int* counts;       // null: no penalties
+  const long long* earlier;
+  const u32* allowed;      // null: all are
+  float repetition, presence, frequency;
+  int earliers, words;
+
+  INLINE RowRules(const Rules& rules, int row)
+      : counts(nullptr), earlier(nullptr), allowed(nullptr), repetition(1.f), presence(0.f), frequency(0.f),
+        earliers(rules.earliers), words(rules.words) {
+    if (rules.count_rows && rules.count_rows[row] >= 0) {
+      counts = rules.counts + rules.count_rows[row] * rules.width;
+      earlier = rules.earlier + (size_t)row * earliers;
+      repetition = rules.repetition[row], presence = rules.presence[row], frequency = rules.frequency[row];
     }
+    if (rules.allowed_rows && rules.allowed_rows[row] >= 0) allowed = rules.allowed + rules.allowed_rows[row] * words;
   }
-  if (rules.allowed_rows) {
-    const long long source = rules.allowed_rows[row];
-    if (source >= 0) {
-      const bool may = id < 32 * rules.words && (rules.allowed[source * rules.words + id / 32] >> (id % 32) & 1);
-      if (!may) x = word_float(0xFF800000u);
+  // What of memory a logit's rules depend on.
+  INLINE int count(int id) const { return counts ? counts[id] : 0; }
+  INLINE u32 word(int id) const { return allowed ? id < 32 * words ? allowed[id / 32] : 0u : ~0u; }
+  // The logit after penalties and constraint, each step rounded by itself; the bias comes before.
+  INLINE float applied(float x, int id, int count, u32 word) const {
+    if (counts) {
+      for (int n = 0; n < earliers; n++) count += earlier[n] == id;
+      if (count > 0) x = minus(x > 0 ? quotient(x, repetition) : times(x, repetition), presence);
+      x = minus(x, times((float)count, frequency));
     }
+    return word >> (id % 32) & 1 ? x : word_float(0xFF800000u);
   }
-  return x;
-}
+};
 
 INLINE Sum from_lane(Sum v, int lane) {
   const u32 low = __shfl_sync(~0u, (u32)v.mass, lane), high = __shfl_sync(~0u, (u32)(v.mass >> 32), lane);
