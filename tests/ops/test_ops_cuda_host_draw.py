@@ -168,3 +168,13 @@ def test_a_greedy_row_takes_the_best_in_any_dtype_and_a_shortest_temperature():
     own["temperature"] = torch.tensor([0.0, -1.0, 1e-320, 1e-45, 1e-9, 0.0, 0.0, 1e-30]).double()
     got = sample(logits, limit=1000, **own)
     assert torch.equal(got, ops.argmax(logits, 1000))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("keep", [1, 3, 20])
+def test_the_top_k_of_equal_logits_are_the_first_ids(keep: int, sizes: dict[str, int]):
+    logits, own = torch.zeros(8, 128), settings(8, top_k=keep)
+    own["u"] = torch.linspace(0.05, 0.999, 8, dtype=torch.float64)
+    got = sample(logits, limit=128, sizes=sizes, **own)
+    assert torch.equal(got, reference.sample(logits, limit=128, **own))
+    assert int(got[-1]) == keep - 1
