@@ -17,7 +17,7 @@ from ninfer.formats.registry import kv_format
 from ninfer.ops.attention import portable, reference
 from ninfer.ops.kv_cache.reference import read_pages
 from ninfer.ops.tensors import PagedKV, RaggedRows
-from ninfer.ops.tolerance import BF16
+from ninfer.ops.tolerance import BF16, in_row_sizes
 
 _PAGE: Final = 64
 # Positions whose keys and values are drawn and encoded at a time.
@@ -35,6 +35,7 @@ class Attention:
     caches: tuple[PagedKV, ...]
     table: Tensor  # [1, P]
     q: Tensor  # [T, Hq, D] of the most rows
+    attend: Callable[..., Tensor] | None = None  # the form that is measured, or the portable one
 
     @property
     def bytes(self) -> int:
@@ -56,11 +57,9 @@ class Attention:
     def calls(self, tokens: int) -> list[Callable[[], Tensor]]:
         """One call for each copy; some more when the copies are few."""
         rows, scale = self.rows(tokens), self.dim**-0.5
+        attend = self.attend or portable.paged_attention
         order = list(self.caches) * ceil(4 / len(self.caches))
-        return [
-            partial(portable.paged_attention, self.q[-tokens:], cache, rows, scale=scale)
-            for cache in order
-        ]
+        return [partial(attend, self.q[-tokens:], cache, rows, scale=scale) for cache in order]
 
     def torch_calls(self, tokens: int) -> list[Callable[[], Tensor]]:
         """torch's own attention over the same numbers in bf16, already contiguous."""
@@ -112,19 +111,26 @@ def _cache(form: str, pages: int, heads: int, dim: int, generator: torch.Generat
     return PagedKV(form, keys, values, key_scales, value_scales)
 
 
-def check(case: Attention, tokens: tuple[int, ...]) -> None:
+def expected(case: Attention, tokens: int) -> Tensor:
+    """Float32 attention in torch over the first copy of the cache, of so many rows."""
+    q = case.q[-tokens:].float()
+    return reference.paged_attention(q, case.caches[0], case.rows(tokens), scale=case.dim**-0.5)
+
+
+def check(case: Attention, tokens: tuple[int, ...], want: Tensor | None = None) -> None:
     """Raise FormatError unless each token count gives right rows, the same bits for all counts.
 
-    Right: within the bf16 criterion of float32 attention in torch, nothing left unwritten.
+    `want` is what `expected` gives for the most tokens, where it is known already.
+
+    Right: each row within the bf16 criterion of float32 attention in torch, by its own size, and
+    nothing left unwritten.
     """
     most = max(tokens)
-    cache, scale = case.caches[0], case.dim**-0.5
-    rows = case.rows(most)
-    expected = reference.paged_attention(case.q[-most:].float(), cache, rows, scale=scale)
+    want = expected(case, most) if want is None else want
     widest = case.calls(most)[0]()
     for count in tokens:
         out = case.calls(count)[0]()
-        found = BF16.violation(out, expected[-count:])
+        found = BF16.violation(*in_row_sizes(out, want[-count:]))
         if found is None and not torch.equal(
             out.view(torch.int16), widest[-count:].view(torch.int16)
         ):

@@ -3,6 +3,7 @@
 Weights are random numbers and no text is computed: these are rates of kernels, not of a model.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -16,11 +17,13 @@ from ninfer.bench.report import Findings, Row, rate_row, time_row
 from ninfer.bench.sampling_case import cuda_rows, sampling_rows
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
+from ninfer.ops.attention import fast as fast_attention
 from ninfer.ops.linear.compiler import compiler_version
 from ninfer.ops.linear.launcher import driver_version
 from ninfer.ops.linear.roof import read_all
 
 TERABYTE: Final = 1e12
+CUDA: Final = "CUDA"
 _ROOF_BYTES: Final = 1 << 31
 
 # Format, rows, columns, token counts.
@@ -72,12 +75,13 @@ def run() -> Findings:
             rows += product_rows(case, tokens, read)
         except (FormatError, UnsupportedError) as error:
             failures.append(str(error))
-    for attended, beside_torch in ((ATTENTION_CASES, False), (BESIDE_TORCH, True)):
-        for form, heads, length, tokens in attended:
-            try:
-                rows += attention_rows(form, heads, length, tokens, read, device, beside_torch)
-            except (FormatError, UnsupportedError) as error:
-                failures.append(str(error))
+    attended = [(*case, False, tier) for case in ATTENTION_CASES for tier in (PORTABLE, CUDA)]
+    attended += [(*case, True, PORTABLE) for case in BESIDE_TORCH]
+    for form, heads, length, tokens, beside_torch, tier in attended:
+        try:
+            rows += attention_rows(form, heads, length, tokens, read, device, beside_torch, tier)
+        except (FormatError, UnsupportedError) as error:
+            failures.append(f"{tier}: {error}")
     for part in (chain_rows, delta_rows, sampling_rows, cuda_rows):
         try:
             rows += part(device, read)
@@ -140,12 +144,17 @@ def attention_rows(
     read: float,
     device: torch.device,
     beside_torch: bool,
+    tier: str = PORTABLE,
 ) -> list[Row]:
-    """Check attention, then its rate beside the read roof and its time beside T = 1 or torch's.
+    """Check a tier's attention, then its rate beside the read roof, its time beside T = 1's.
+
+    Or beside that of torch's attention.
 
     Raises FormatError when the check fails.
     """
     case = attention_case.attention(form, heads, 256, length, max(tokens), device)
+    if tier == CUDA:
+        case = replace(case, attend=fast_attention.paged_attention)
     attention_case.check(case, tokens)
     timings = {count: replayed(case.calls(count)) for count in tokens}
     rows = []
@@ -153,14 +162,19 @@ def attention_rows(
         reference = ("T=1", timings[tokens[0]].median)
         if beside_torch:
             reference = ("torch SDPA", replayed(case.torch_calls(count)).median)
-        rows += _attention_rows(case, count, timing, reference, read)
+        rows += _attention_rows(case, count, timing, reference, read, tier)
     return rows
 
 
 def _attention_rows(
-    case: Attention, count: int, timing: Timing, reference: tuple[str, float], read: float
+    case: Attention,
+    count: int,
+    timing: Timing,
+    reference: tuple[str, float],
+    read: float,
+    tier: str,
 ) -> list[Row]:
-    name = f"attention {case.form} portable"
+    name = f"attention {case.form} {tier}"
     heads = f"{case.heads[0]}/{case.heads[1]}x{case.dim}"
     shape: dict[str, int | str] = {"heads": heads, "positions": case.length, "T": count}
     size = {"MB": round(case.bytes / 1e6), "GFLOP": round(case.operations(count) / 1e9)}

@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from ninfer.bench import linear_case
+from ninfer.bench import attention_variants, linear_case
 from ninfer.bench.draw_variants import DrawJob, draw_jobs
 from ninfer.bench.isolated import isolated
 from ninfer.bench.linear_case import Product
@@ -153,7 +153,9 @@ def run() -> Findings:
     jobs: list[AnyJob] = [*all_jobs(), *mixture_jobs(), *draw_jobs()]
     compile_all(number, jobs)
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
-    return collected(jobs, note)
+    products, attended = collected(jobs, note), attention_variants.run(number)
+    rows = [*products.rows, *attended.rows]
+    return Findings(rows, note, (*products.failures, *attended.failures))
 
 
 def collected(jobs: Sequence[AnyJob], note: str) -> Findings:

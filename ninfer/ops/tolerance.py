@@ -77,3 +77,16 @@ def criterion(dtype: torch.dtype, roundings: int = 1) -> Criterion:
         return found
     name = f"{found.name}, {roundings} roundings"
     return Criterion(name, found.norm * roundings, found.worst * roundings)
+
+
+def in_row_sizes(actual: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    """Both [..., D] in float64, each row divided by the root mean square of the reference's row.
+
+    For results whose rows differ in size, as those of causal attention do: a criterion for the
+    whole tensor would judge small rows by the large ones. Rows of zeros, and rows that the
+    reference has infinities or NaN in, stay as they are.
+    """
+    got, want = actual.to(torch.float64), expected.to(torch.float64)
+    size = want.square().mean(-1, keepdim=True).sqrt()
+    size = torch.where(torch.isfinite(size) & (size > 0), size, 1.0)
+    return got / size, want / size

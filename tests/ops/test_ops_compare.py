@@ -14,7 +14,7 @@ from ninfer.ops.compare import compare
 from ninfer.ops.conv import reference as conv
 from ninfer.ops.kv_cache import reference as kv_cache
 from ninfer.ops.norm import reference as norm
-from ninfer.ops.tolerance import BF16, FLOAT32, criterion
+from ninfer.ops.tolerance import BF16, FLOAT32, criterion, in_row_sizes
 
 
 @pytest.fixture
@@ -207,3 +207,22 @@ def test_wrong_change_of_an_undeclared_state_is_found():
     assert compare(frozen, torch.float32) == [
         "causal_conv_silu-decode: state.inputs: not as it must be"
     ]
+
+
+def test_rows_are_judged_by_their_own_size():
+    """A small row beside a large one: its faults count, and roundings of the large one do not."""
+    rows = torch.randn(2, 64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rows[1] /= 1000
+    rounded = rows.bfloat16()
+    assert BF16.violation(*in_row_sizes(rounded, rows)) is None
+    off = rounded.clone()
+    off[1, 5] *= 1.5
+    assert BF16.violation(off, rows) is None
+    assert BF16.violation(*in_row_sizes(off, rows)) is not None
+
+
+def test_rows_without_a_size_are_compared_as_they_are():
+    rows = torch.tensor([[0.0, 0.0], [torch.inf, 1.0], [torch.nan, 2.0]])
+    got, want = in_row_sizes(rows, rows)
+    assert got.nan_to_num(7).equal(want.nan_to_num(7))
+    assert got.nan_to_num(7).equal(rows.double().nan_to_num(7))

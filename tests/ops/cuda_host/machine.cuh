@@ -32,13 +32,15 @@ typedef unsigned long long u64;
 #error "-DHOPPER=0 or 1"
 #endif
 
+struct float2 { float x, y; };
 struct uint2 { u32 x, y; };
 struct uint4 { u32 x, y, z, w; };
 struct float4 { float x, y, z, w; };
+inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <class T> T min(T a, T b) { return a < b ? a : b; }
-template <class T> T max(T a, T b) { return a > b ? a : b; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
 inline float __expf(float v) { return std::exp(v); }
 
 #define CHECK(what) \
@@ -83,7 +85,7 @@ struct Machine {
 inline Machine machine;
 
 struct Index { int x; };
-inline Index threadIdx, blockIdx;
+inline Index threadIdx, blockIdx, gridDim;
 extern "C" inline void fiber_main() {
   machine.kernel();
   CHECK(machine.current->groups.size() == 1 || machine.current->groups.back().empty());
@@ -111,8 +113,8 @@ inline void settle(Barrier& b) {
   if (b.pending == 0 && b.bytes == 0) b.phase ^= 1, b.pending = b.count;
 }
 inline void deliver(const Copy& copy) {
-  if (copy.from) std::memcpy(shared_at(copy.to, 16), copy.from, copy.bytes);
-  else std::memset(shared_at(copy.to, 16), 0, copy.bytes);
+  if (copy.from) std::memcpy(shared_at(copy.to, copy.bytes), copy.from, copy.bytes);
+  else std::memset(shared_at(copy.to, copy.bytes), 0, copy.bytes);
 }
 inline void deliver_bulk(size_t i) {
   const Copy copy = machine.bulk[i];
@@ -146,17 +148,32 @@ inline void meet_all(Meeting& m, int count) {
 inline void __syncwarp() { together(1, nullptr, [](void**) {}); }
 inline void __syncthreads() { meet_all(machine.current->block->all, machine.current->block->threads); }
 inline u32 __shfl_sync(u32, u32 value, int source) {
-  struct { u32 in, out; int from; } mine = {value, 0, source};
+  struct { u32 in, out; int source; } mine = {value, 0, source & 31};
   using Pair = decltype(mine);
   together(2, &mine, [&](void** all) {
-    for (int i = 0; i < 32; i++) ((Pair*)all[i])->out = ((Pair*)all[((Pair*)all[i])->from])->in;
+    for (int i = 0; i < 32; i++) ((Pair*)all[i])->out = ((Pair*)all[((Pair*)all[i])->source])->in;
   });
   return mine.out;
 }
+inline u32 ballot(bool value) {
+  struct { bool in; u32 out; } mine = {value, 0};
+  using Vote = decltype(mine);
+  together(6, &mine, [&](void** all) {
+    u32 found = 0;
+    for (int i = 0; i < 32; i++) found |= (u32)((Vote*)all[i])->in << i;
+    for (int i = 0; i < 32; i++) ((Vote*)all[i])->out = found;
+  });
+  return mine.out;
+}
+inline bool any_lane(bool value) { return ballot(value) != 0; }
+inline int first_lane(bool value) { return __builtin_ffs(ballot(value)) - 1; }
+inline u32 __float_as_uint(float value) { u32 r; std::memcpy(&r, &value, 4); return r; }
+inline float __uint_as_float(u32 word) { float r; std::memcpy(&r, &word, 4); return r; }
+inline float from_lane(float value, int lane) { return __uint_as_float(__shfl_sync(~0u, __float_as_uint(value), lane)); }
 struct Word { u32 in, out; };
 inline u32 warp_most(u32 word) {
   Word mine = {word, 0};
-  together(6, &mine, [](void** all) {
+  together(7, &mine, [](void** all) {
     u32 best = 0;
     for (int i = 0; i < 32; i++) best = ((Word*)all[i])->in > best ? ((Word*)all[i])->in : best;
     for (int i = 0; i < 32; i++) ((Word*)all[i])->out = best;
@@ -192,11 +209,25 @@ inline u32 fma2(u32 a, u32 b, u32 c) {
 }
 inline float half_float(u16 h) {
   const int exponent = h >> 10 & 31, mantissa = h & 1023;
-  const float size = exponent ? std::ldexp(1.f + mantissa / 1024.f, exponent - 15) : std::ldexp((float)mantissa, -24);
+  const float size = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                     : exponent ? std::ldexp(1.f + mantissa / 1024.f, exponent - 15) : std::ldexp((float)mantissa, -24);
   return h >> 15 ? -size : size;
 }
 inline float half_low(u32 pair) { return half_float(pair); }
 inline float half_high(u32 pair) { return half_float(pair >> 16); }
+
+inline u32 pair_of(float low, float high) { return to_bf16(low) | (u32)to_bf16(high) << 16; }
+inline u32 bytes_of(u32 low, u32 high, u32 which) {
+  u32 found = 0;
+  for (int i = 0; i < 4; i++) found |= (u32)(((u64)high << 32 | low) >> (which >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  return found;
+}
+inline float times(float a, float b) { return a * b; }
+inline float power_of_2(float v) { return std::exp2(v); }
+inline bool not_finite(u32 pair) { return (pair & 0x7F800000) == 0x7F800000 || (pair & 0x7F80) == 0x7F80; }
+inline u32 held(u32 value) { return value; }
+inline float infinity() { return INFINITY; }
+inline float not_a_number() { return NAN; }
 
 struct Product { float d[4]; u32 a[4], b[2]; float c[4]; };
 inline void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, float c0, float c1, float c2, float c3) {
@@ -293,6 +324,26 @@ inline uint4 shared_u4(u32 a) { return read_shared<uint4>(a); }
 inline uint2 shared_u2(u32 a) { return read_shared<uint2>(a); }
 inline u32 shared_u1(u32 a) { return read_shared<u32>(a); }
 inline float4 shared_f4(u32 a) { return read_shared<float4>(a); }
+inline u32 shared_h1(u32 a) { return read_shared<u16>(a); }
+inline void turned_words(u32 a, u32 (&v)[4]) {
+  struct { u32 a, v[4]; } mine = {a, {}};
+  using Matrix = decltype(mine);
+  together(7, &mine, [](void** all) {
+    for (int lane = 0; lane < 32; lane++)
+      for (int m = 0; m < 4; m++) {
+        u32 found = 0;
+        for (int e = 0; e < 2; e++) {
+          const u32 row = ((Matrix*)all[m * 8 + lane % 4 * 2 + e])->a;
+          CHECK(row % 16 == 0);
+          found |= (u32)read_shared<u16>(row + lane / 4 * 2) << 16 * e;
+        }
+        ((Matrix*)all[lane])->v[m] = found;
+      }
+  });
+  std::memcpy(v, mine.v, sizeof mine.v);
+}
+inline void shared_put(u32 a, uint4 v) { std::memcpy(own_at(a, 16), &v, 16); }
+inline void shared_put(u32 a, uint2 v) { std::memcpy(own_at(a, 8), &v, 8); }
 inline void shared_put(u32 a, float4 v) { std::memcpy(own_at(a, 16), &v, 16); }
 inline void shared_put(u32 a, u32 v) { std::memcpy(own_at(a, 4), &v, 4); }
 inline void shared_add(u32 a, u32 v) { shared_put(a, read_shared<u32>(a) + v); }
@@ -301,7 +352,6 @@ inline u32 shared_take(u32 a, u32 v) { const u32 before = read_shared<u32>(a); s
 inline u64 shared_long(u32 a) { return read_shared<u64>(a); }
 inline void shared_put_long(u32 a, u64 v) { std::memcpy(own_at(a, 8), &v, 8); }
 inline float minus(float a, float b) { return a - b; }
-inline float times(float a, float b) { return a * b; }
 inline float quotient(float a, float b) { return a / b; }
 template <class T> T read_global(const void* p) {
   CHECK(machine.current->waited && (u64)p % 16 == 0);
@@ -334,6 +384,12 @@ inline void copy16(u32 to, const void* from, bool present = true) {
   if (present) check_global(from, 16);
   std::memset(own_at(to, 16), 0xFF, 16);
   machine.current->groups.back().push_back({to, present ? (const u8*)from : nullptr, 16, 0});
+}
+template <int BYTES> void copy_few(u32 to, const void* from, bool present) {
+  if (present) check_global(from, BYTES);
+  CHECK((u64)from % BYTES == 0);
+  std::memset(own_at(to, BYTES), 0xFF, BYTES);
+  machine.current->groups.back().push_back({to, present ? (const u8*)from : nullptr, BYTES, 0});
 }
 inline void copies_commit() { machine.current->groups.emplace_back(); }
 template <int LEFT> void copies_wait() {
@@ -446,6 +502,7 @@ inline void run_blocks(int first, int blocks, int threads) {
 // A whole grid: clusters, or single blocks, in a random order.
 inline void run_grid(int grid, int threads, int shared_bytes, int cluster, u64 seed, std::function<void()> kernel) {
   machine.kernel = kernel, machine.seed = seed, machine.shared_bytes = shared_bytes;
+  gridDim.x = grid;
   std::vector<int> order;
   for (int i = 0; i < grid; i += cluster) order.push_back(i);
   for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[machine.random() % i]);

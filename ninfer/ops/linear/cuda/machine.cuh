@@ -55,6 +55,37 @@ INLINE u16 to_bf16(float value) {
   return r;
 }
 
+// Two numbers rounded to bfloat16, the first one in the low half.
+INLINE u32 pair_of(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+// Four bytes of `low` (0 to 3) and `high` (4 to 7), as the digits of `which` say.
+INLINE u32 bytes_of(u32 low, u32 high, u32 which) { return __byte_perm(low, high, which); }
+// Products that the compiler must not fuse with a sum: the same line has to round alike everywhere.
+INLINE float times(float a, float b) { return __fmul_rn(a, b); }
+INLINE float power_of_2(float v) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+// Whether a pair of bfloat16 has one that is NaN or infinite.
+INLINE bool not_finite(u32 pair) {
+  return (pair & 0x7F800000) == 0x7F800000 || (pair & 0x7F80) == 0x7F80;
+}
+// Computed here once: the compiler neither moves it to where it is used nor makes it anew there.
+INLINE u32 held(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+INLINE float infinity() { return __uint_as_float(0x7F800000); }
+INLINE float not_a_number() { return __uint_as_float(0x7FFFFFFF); }
+
+// Among the lanes of a warp: another's value, whether it holds for any, the first that it holds for.
+INLINE float from_lane(float value, int lane) { return __shfl_sync(~0u, value, lane); }
+INLINE bool any_lane(bool value) { return __any_sync(~0u, value); }
+INLINE int first_lane(bool value) { return __ffs(__ballot_sync(~0u, value)) - 1; }
 INLINE float word_float(u32 word) { return __uint_as_float(word); }
 INLINE u32 float_word(float value) { return __float_as_uint(value); }
 
@@ -98,6 +129,19 @@ INLINE u32 shared_u1(u32 a) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
   return v;
 }
+// 16 bits, zero-extended.
+INLINE u32 shared_h1(u32 a) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(a));
+  return v;
+}
+// Four 8 x 8 matrices of 16-bit words, turned: lane i gives the place of row i % 8 of matrix i / 8,
+// and gets words (2 (i % 4), i / 4) and (2 (i % 4) + 1, i / 4) of each.
+INLINE void turned_words(u32 a, u32 (&v)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(a));
+}
 INLINE float4 shared_f4(u32 a) {
   float4 v;
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
@@ -109,6 +153,14 @@ INLINE void shared_put(u32 a, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(a), "f"(v.x), "f"(v.y), "f"(v.z),
                "f"(v.w)
                : "memory");
+}
+INLINE void shared_put(u32 a, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(a), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+INLINE void shared_put(u32 a, uint2 v) {
+  asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(a), "r"(v.x), "r"(v.y) : "memory");
 }
 INLINE void shared_put(u32 a, u32 v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
@@ -187,15 +239,20 @@ INLINE u64 shared_long(u32 a) {
 INLINE void shared_put_long(u32 a, u64 v) {
   asm volatile("st.shared.u64 [%0], %1;" ::"r"(a), "l"(v) : "memory");
 }
-// Single steps that the compiler may not make one of.
+// Single steps, as `times`, that the compiler may not make one of.
 INLINE float minus(float a, float b) { return __fsub_rn(a, b); }
-INLINE float times(float a, float b) { return __fmul_rn(a, b); }
 INLINE float quotient(float a, float b) { return __fdiv_rn(a, b); }
 
 // Copy 16 bytes to shared memory, or write zeros there.
 INLINE void copy16(u32 to, const void* from, bool present = true) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(present ? 16 : 0)
+               : "memory");
+}
+// The same with 4, 8 or 16 bytes.
+template <int BYTES> INLINE void copy_few(u32 to, const void* from, bool present) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES),
+               "r"(present ? BYTES : 0)
                : "memory");
 }
 INLINE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
