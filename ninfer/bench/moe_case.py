@@ -1,21 +1,24 @@
 """A mixture of experts of the 35B to be measured: random weights, many inputs, and its check."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from ninfer.bench.linear_case import random_matrix
+from ninfer.bench.linear_case import PORTABLE, random_matrix
 from ninfer.errors import FormatError
 from ninfer.ops.linear.fragment_order import groups_of, to_fragments
-from ninfer.ops.moe import portable, reference
+from ninfer.ops.moe import fast, portable, reference
+from ninfer.ops.moe.fast_plan import DownPlan, GateUpPlan
 from ninfer.ops.tensors import ExpertWeights, SharedExpert, Weight
 from ninfer.ops.tolerance import BF16
 
 MOST: Final = 64
+CUDA: Final = "CUDA"
+Plans = Callable[[int], tuple[GateUpPlan, DownPlan]]
 # Calls in a row, each with experts of its own: together they are far larger than any cache.
 _INPUTS: Final = 24
 _ROUTER_COPIES: Final = 450
@@ -32,15 +35,25 @@ class Mixture:
     held: tuple[ExpertWeights, SharedExpert]
     inputs: tuple[Tensor, ...]  # [64, D] each
     top_k: int
+    tier: str = PORTABLE
+    plans: Plans | None = None  # other sizes than the CUDA form's own, by token count
 
     def routed(self, x: Tensor, copy: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Weights, ids and the shared expert's score."""
+        if self.tier == CUDA:
+            return fast.route_experts(x, self.routers[copy], self.top_k)
         return portable.route_experts(x, self.routers[copy], self.top_k)
+
+    def mixed(self, x: Tensor, weights: Tensor, ids: Tensor, score: Tensor) -> Tensor:
+        """The experts."""
+        if self.tier != CUDA:
+            return portable.sparse_moe(x, weights, ids, *self.held, score)
+        plans = None if self.plans is None else self.plans(x.shape[0])
+        return fast.sparse_moe(x, weights, ids, *self.held, score, plans)
 
     def layer(self, x: Tensor, copy: int = 0) -> Tensor:
         """Router and experts."""
-        weights, ids, score = self.routed(x, copy)
-        return portable.sparse_moe(x, weights, ids, *self.held, score)
+        return self.mixed(x, *self.routed(x, copy))
 
     def layer_calls(self, tokens: int) -> list[Callable[[], object]]:
         """The whole layer on each input."""
@@ -50,9 +63,7 @@ class Mixture:
         """The experts alone, as the router has chosen them before."""
         calls: list[Callable[[], object]] = []
         for x in self.inputs:
-            weights, ids, score = self.routed(x[:tokens])
-            rows = (x[:tokens], weights, ids, *self.held, score)
-            calls.append(partial(portable.sparse_moe, *rows))
+            calls.append(partial(self.mixed, x[:tokens], *self.routed(x[:tokens])))
         return calls
 
     def router_calls(self, tokens: int) -> list[Callable[[], object]]:
@@ -103,6 +114,17 @@ def mixture(
     )
 
 
+def by_cuda(case: Mixture, plans: Plans | None = None) -> Mixture:
+    """The same layer by the CUDA form, with other sizes than its own if given.
+
+    Raises UnsupportedError when its kernels can be neither found nor compiled.
+    """
+    layer = fast.layer_of(case.top_k, *case.held)
+    assert layer is not None
+    fast.ready(case.inputs[0].device, layer)
+    return replace(case, tier=CUDA, plans=plans)
+
+
 def check(case: Mixture, tokens: tuple[int, ...]) -> None:
     """Raise FormatError unless router and layer are right for each token count.
 
@@ -113,7 +135,7 @@ def check(case: Mixture, tokens: tuple[int, ...]) -> None:
         x = case.inputs[place % 2][:count]
         found = _wrong_routing(case, x) or _wrong_layer(case, x, case.inputs[place % 2])
         if found is not None:
-            raise FormatError(f"mixture of experts, {count} tokens: {found}; not timed")
+            raise FormatError(f"mixture of experts {case.tier}, {count} tokens: {found}; not timed")
 
 
 def _wrong_routing(case: Mixture, x: Tensor) -> str | None:

@@ -14,7 +14,7 @@ from ninfer.bench.delta_rows import delta_rows
 from ninfer.bench.linear_case import PORTABLE, Product
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, rate_row, time_row
-from ninfer.bench.sampling_case import sampling_rows
+from ninfer.bench.sampling_case import cuda_rows, sampling_rows
 from ninfer.bench.timer import Timing
 from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.attention import fast as fast_attention
@@ -82,7 +82,7 @@ def run() -> Findings:
             rows += attention_rows(form, heads, length, tokens, read, device, beside_torch, tier)
         except (FormatError, UnsupportedError) as error:
             failures.append(f"{tier}: {error}")
-    for part in (chain_rows, delta_rows, sampling_rows):
+    for part in (chain_rows, delta_rows, sampling_rows, cuda_rows):
         try:
             rows += part(device, read)
         except (FormatError, UnsupportedError) as error:

@@ -25,10 +25,12 @@ def all_rows(device: torch.device, read: float, copied: float) -> tuple[list[Row
     """
     rows: list[Row] = []
     failures: list[str] = []
-    try:
-        rows += mixture_rows(moe_case.mixture(device), read)
-    except (FormatError, UnsupportedError) as error:
-        failures.append(str(error))
+    mixture = moe_case.mixture(device)
+    for by_cuda in (False, True):
+        try:
+            rows += mixture_rows(moe_case.by_cuda(mixture) if by_cuda else mixture, read)
+        except (FormatError, UnsupportedError) as error:
+            failures.append(str(error))
     for op in row_case.CASES:
         try:
             rows += row_op_rows([row_case.rows(op, count, device) for count in ROW_TOKENS], copied)
@@ -57,7 +59,9 @@ def mixture_rows(case: Mixture, read: float) -> list[Row]:
                 size += case.expert_bytes(count)
                 shape["experts"] = f"{case.distinct(count):.1f}"
             shape["MB"] = f"{size / 1e6:.1f}"
-            rows += _rows(f"MoE {part} 35B {PORTABLE}", shape, size, timing, found[1], read, "read")
+            rows += _rows(
+                f"MoE {part} 35B {case.tier}", shape, size, timing, found[1], read, "read"
+            )
     return rows
 
 

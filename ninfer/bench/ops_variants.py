@@ -1,4 +1,4 @@
-"""Sizes of the CUDA products beside the tables', timed to see which a shape should have on a card.
+"""Sizes of CUDA kernels beside the tables', timed to see which a shape should have on a card.
 
 All kernels are compiled first, on all cores. Then the variants are checked and timed in a second
 process: one that hangs or ends with an error costs its own rows only.
@@ -15,9 +15,11 @@ from typing import Final
 import torch
 
 from ninfer.bench import attention_variants, linear_case
+from ninfer.bench.draw_variants import DrawJob, draw_jobs
 from ninfer.bench.isolated import isolated
 from ninfer.bench.linear_case import Product
 from ninfer.bench.linear_variants import Variant, stream, warpgroups, warps
+from ninfer.bench.moe_variants import MixtureJob, mixture_jobs
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Findings, Row, time_row
 from ninfer.bench.timer import Timing
@@ -135,6 +137,9 @@ def all_jobs() -> list[Job]:
     ]
 
 
+AnyJob = Job | MixtureJob | DrawJob
+
+
 def run() -> Findings:
     """Each variant checked, then timed beside the table's.
 
@@ -145,7 +150,7 @@ def run() -> Findings:
     number = architecture(torch.cuda.current_device())
     if number != 90:
         raise UnsupportedError(f"bench ops-variants: its sizes are for sm_90, this is sm_{number}")
-    jobs = all_jobs()
+    jobs: list[AnyJob] = [*all_jobs(), *mixture_jobs(), *draw_jobs()]
     compile_all(number, jobs)
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
     products, attended = collected(jobs, note), attention_variants.run(number)
@@ -153,7 +158,7 @@ def run() -> Findings:
     return Findings(rows, note, (*products.failures, *attended.failures))
 
 
-def collected(jobs: Sequence[Job], note: str) -> Findings:
+def collected(jobs: Sequence[AnyJob], note: str) -> Findings:
     """The rows of all jobs; a job without a result is among the failures."""
     rows: list[Row] = []
     failures: list[str] = []
@@ -170,25 +175,30 @@ def collected(jobs: Sequence[Job], note: str) -> Findings:
     return Findings(rows, note, tuple(failures))
 
 
-def programs(number: int, jobs: Sequence[Job]) -> list[Program]:
+def programs(number: int, jobs: Sequence[AnyJob]) -> list[Program]:
     """What the jobs start on an architecture, each program once."""
     found: dict[Program, None] = {}
     for job in jobs:
+        if isinstance(job, MixtureJob | DrawJob):
+            found |= dict.fromkeys(job.programs(number))
+            continue
         bits = int(job.form[1])
         for count in job.variant.tokens:
             found |= dict.fromkeys(fast.programs(number, job.variant.plan(number, bits, count)))
     return list(found)
 
 
-def compile_all(number: int, jobs: Sequence[Job]) -> None:
+def compile_all(number: int, jobs: Sequence[AnyJob]) -> None:
     """Compile what the jobs start, on all cores."""
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(binary, programs(number, jobs)))
 
 
-def timed(job: Job) -> dict[int, Timing]:
+def timed(job: AnyJob) -> dict[int, Timing]:
     """Seconds of a call by token count. Raises FormatError when a check fails."""
+    if isinstance(job, MixtureJob | DrawJob):
+        return job.timed()
     base = _weight(job.form, job.rows, job.columns, job.variant.split.slice_groups)
     case = replace(base, variant=job.variant)
     linear_case.check(case, job.variant.tokens)

@@ -15,7 +15,8 @@ from torch import Tensor
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Row, time_row
 from ninfer.errors import FormatError
-from ninfer.ops.sampling import portable, reference
+from ninfer.ops.sampling import fast, portable, reference
+from ninfer.ops.sampling.fast_plan import DrawPlan
 from ninfer.ops.selector import portable as selector
 from ninfer.ops.selector import reference as selector_reference
 from ninfer.ops.tensors import AllowedTokens, DrawSettings, TokenBias, TokenPenalties
@@ -37,6 +38,14 @@ class Timed:
     expected: Callable[[Tensor], Any]
     logits: tuple[Tensor, ...]  # of one shape
 
+    def by_cuda(self, plan: DrawPlan | None = None) -> "Timed | None":
+        """The same draw by the CUDA form, with other sizes than its own if given; else None."""
+        call = self.call
+        if not isinstance(call, partial) or call.func is not portable.next_tokens:
+            return None
+        drawn = partial(fast.next_tokens, **call.keywords, plan=plan)
+        return replace(self, name=f"{self.name} CUDA", call=drawn)
+
     def check(self) -> None:
         """Raise FormatError unless every copy gives the reference's ids, alone as in company."""
         for x in self.logits:
@@ -54,16 +63,31 @@ def sampling_rows(device: torch.device, read: float) -> list[Row]:
 
     Raises FormatError when a check fails.
     """
-    rows = []
+    return [row for count in ROWS for case in cases(count, device) for row in _rows(case, read)]
+
+
+def cuda_rows(device: torch.device, read: float) -> list[Row]:
+    """The same of the draws by the CUDA form.
+
+    Raises FormatError when a check fails and UnsupportedError where the form cannot run.
+    """
+    rows: list[Row] = []
     for count in ROWS:
-        for case in cases(count, device):
-            case.check()
-            timing = replayed([partial(case.call, x) for x in case.logits])
-            x = case.logits[0]
-            seconds = x.numel() * x.element_size() / _TERABYTE / read
-            shape: dict[str, int | str] = {"rows": count, "V": x.shape[1]}
-            rows.append(time_row(case.name, shape, timing, ("one read", seconds), unit="us"))
+        found = cases(count, device)
+        fast.ready(device, found[0].logits[0].dtype, LIMIT)
+        for case in found:
+            if (drawn := case.by_cuda()) is not None:
+                rows += _rows(drawn, read)
     return rows
+
+
+def _rows(case: "Timed", read: float) -> list[Row]:
+    case.check()
+    timing = replayed([partial(case.call, x) for x in case.logits])
+    x = case.logits[0]
+    seconds = x.numel() * x.element_size() / _TERABYTE / read
+    shape: dict[str, int | str] = {"rows": x.shape[0], "V": x.shape[1]}
+    return [time_row(case.name, shape, timing, ("one read", seconds), unit="us")]
 
 
 def cases(

@@ -11,7 +11,7 @@ from torch import Tensor
 from ninfer.bench import moe_case, ops_moe, row_case
 from ninfer.bench.moe_case import Mixture
 from ninfer.bench.timer import Timing
-from ninfer.errors import FormatError
+from ninfer.errors import FormatError, UnsupportedError
 from ninfer.ops.linear.fragment_order import from_fragments
 from ninfer.ops.moe import portable, reference
 from ninfer.ops.tensors import ExpertWeights, SharedExpert
@@ -127,11 +127,16 @@ def test_failures_stand_beside_what_passed(monkeypatch):
     def refused(*_: Any) -> Any:
         raise FormatError("mixture of experts: wrong; not timed")
 
-    monkeypatch.setattr(moe_case, "mixture", refused)
+    def missing(*_: Any) -> Any:
+        raise UnsupportedError("NVRTC cannot be loaded")
+
+    monkeypatch.setattr(moe_case, "mixture", lambda device: None)
+    monkeypatch.setattr(moe_case, "by_cuda", missing)
+    monkeypatch.setattr(ops_moe, "mixture_rows", refused)
     monkeypatch.setattr(row_case, "CASES", row_case.CASES[:1])
     monkeypatch.setattr(row_case, "rows", lambda op, count, device: count)
     monkeypatch.setattr(ops_moe, "row_op_rows", lambda cases, copied: list(cases))
     assert ops_moe.all_rows(CPU, 4.0, 4.0) == (
         [1, 64, 2048],
-        ["mixture of experts: wrong; not timed"],
+        ["mixture of experts: wrong; not timed", "NVRTC cannot be loaded"],
     )

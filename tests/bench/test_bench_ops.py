@@ -9,8 +9,10 @@ import torch
 
 from ninfer.bench import (
     attention_case,
+    draw_variants,
     linear_case,
     linear_chain,
+    moe_variants,
     ops,
     ops_moe,
     ops_variants,
@@ -24,6 +26,8 @@ from ninfer.ops.linear import fast
 from ninfer.ops.linear.fast_plan import FEW, shared_limit, split_of, stream_plan
 from ninfer.ops.linear.fragment_order import from_fragments, to_fragments
 from ninfer.ops.linear.wide_plan import many_plan
+from ninfer.ops.sampling import fast as draw_fast
+from ninfer.ops.sampling import reference as draw_reference
 
 CPU = torch.device("cpu")
 TIMING = Timing(median=2e-5, fastest=1e-5, slowest=4e-5, repeats=3)
@@ -138,6 +142,7 @@ def test_failures_are_reported_beside_what_passed(case, monkeypatch):
     monkeypatch.setattr(ops, "chain_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "delta_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "sampling_rows", lambda device, read: [])
+    monkeypatch.setattr(ops, "cuda_rows", lambda device, read: [])
     monkeypatch.setattr(ops, "attention_rows", lambda *_: [])
     monkeypatch.setattr(linear_case, "product", made)
     monkeypatch.setattr(fast, "launch", right)
@@ -160,6 +165,40 @@ def test_draws_are_checked_then_timed(monkeypatch):
     assert len(rows) == 7 and {row.unit for row in rows} == {"us"}
     assert rows[0].name == "sample, all filters" and rows[0].value == pytest.approx(20)
     assert rows[0].reference == pytest.approx(2 * 300 * 2 / 4e12 * 1e6)
+
+
+def test_draws_by_cuda_are_checked_then_timed(monkeypatch):
+    made = sampling_case.cases
+    monkeypatch.setattr(sampling_case, "ROWS", (2,))
+    monkeypatch.setattr(sampling_case, "cases", lambda rows, device: made(rows, device, 300, 290))
+    monkeypatch.setattr(sampling_case, "replayed", lambda calls: TIMING)
+    monkeypatch.setattr(draw_fast, "ready", lambda *_: None)
+
+    def right(logits, draws, *, plan, **named):
+        return draw_reference.next_tokens(logits, draws, **named)
+
+    monkeypatch.setattr(draw_fast, "next_tokens", right)
+    rows = sampling_case.cuda_rows(CPU, 4.0)
+    kinds = ("all filters", "top-p", "no cut", "greedy rows")
+    assert [row.name for row in rows] == [f"sample, {kind} CUDA" for kind in kinds]
+
+    def wrong(*arguments, **named):
+        return right(*arguments, **named) + torch.tensor([0, 1])
+
+    monkeypatch.setattr(draw_fast, "next_tokens", wrong)
+    with pytest.raises(FormatError, match=r"CUDA of 2 rows: 1 ids differ.*not timed"):
+        sampling_case.cuda_rows(CPU, 4.0)
+
+
+@pytest.mark.parametrize("variant", draw_variants.VARIANTS, ids=lambda variant: variant.name)
+def test_offered_sizes_of_draws_fit_and_compile_once_each(variant):
+    for rows in variant.rows:
+        plan = variant.plan(rows)
+        assert plan.shared_bytes <= shared_limit(90) and plan.cluster * plan.chunk >= 248_077
+        assert plan.listed % plan.threads == 0
+    jobs = [job for job in draw_variants.draw_jobs() if job.variant == variant]
+    assert {job.name for job in jobs} == set(draw_variants.NAMES)
+    assert all(bool(job.programs(90)) != variant.is_portable for job in jobs)
 
 
 def test_a_wrong_draw_is_never_timed(monkeypatch):
@@ -232,7 +271,19 @@ def test_offered_variants_cover_their_columns_and_fit(job):
             assert split.slice_groups % plan.stage_groups == 0
 
 
+@pytest.mark.parametrize("variant", moe_variants.VARIANTS, ids=lambda variant: variant.name)
+def test_offered_sizes_of_experts_fit(variant):
+    for tokens in variant.tokens:
+        first, second = variant.plans(tokens)
+        assert max(first.shared_bytes, second.shared_bytes) <= shared_limit(90)
+        assert max(first.threads, second.threads) <= 1024
+        assert first.split[0] * first.split[1] == moe_variants.LAYER.dim // 64
+    assert len(moe_variants.MixtureJob(variant).programs(90)) == 1 + 2 * len({*variant.tokens, 64})
+
+
 def test_the_first_variants_of_a_shape_are_the_tables():
+    first = moe_variants.VARIANTS[0]
+    assert not first.first and not first.second
     for form, _, columns, variants in ops_variants.CASES:
         bits = int(form[1])
         for tokens in {count for variant in variants for count in variant.tokens}:

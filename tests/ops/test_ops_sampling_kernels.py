@@ -13,6 +13,7 @@ from ninfer import ops
 from ninfer.errors import UnsupportedError
 from ninfer.ops import dispatch
 from ninfer.ops.sampling import five_launches
+from ninfer.ops.sampling.kernels.bins import COPIES
 from ninfer.ops.tensors import AllowedTokens, DrawSettings, TokenBias, TokenPenalties
 from ninfer.ops.tiers import PORTABLE
 
@@ -338,3 +339,13 @@ def test_what_has_no_kernel_is_refused_by_name():
         ops.edge_scores(torch.zeros(1, 2).double(), ids, ids[:, 0], *[torch.zeros(1, 2)] * 3)
     with pytest.raises(UnsupportedError, match=r"tempered_softmax: .*5000 scores"):
         ops.tempered_softmax(torch.zeros(1, 5000), torch.ones(1))
+
+
+def test_a_row_of_more_blocks_than_copies_of_its_bins():
+    torch.manual_seed(5)
+    limit = (COPIES.value + 1) * five_launches.BLOCK + 5
+    logits = torch.randn(3, limit + 3) * 3
+    own = settings(3) | {"u": torch.tensor([0.0, 0.4, 0.99])}
+    own["top_p"][1] = 0.9
+    got = ops.sample(logits, limit=limit, **own)
+    assert torch.equal(got, reference(logits, limit=limit, **own))

@@ -25,10 +25,16 @@ except ImportError as error:
     ) from error
 
 SOURCES: Final = ("stream.cu", "wide.cu", "warpgroup.cu", "arrange.cu", "read.cu")
-_HEADERS: Final = ("machine.cuh", "codec.cuh", "output.cuh", "runs.cuh")
+_HEADERS: Final = ("machine.cuh", "codec.cuh", "product.cuh", "output.cuh", "runs.cuh")
 # Headers of other families of ops, whose sources are named "family/file" and see those above too.
 _FAMILY_HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"attention": tuple(f"attention/{name}.cuh" for name in ("splits", "cache", "items", "warp"))}
+    {
+        "attention": tuple(
+            f"attention/{name}.cuh" for name in ("splits", "cache", "items", "warp")
+        ),
+        "moe": ("moe/items.cuh",),
+        "sampling": ("sampling/row.cuh",),
+    }
 )
 # Changes when the meaning of a name does.
 _NAMING: Final = "2"

@@ -90,7 +90,7 @@ def ready(weight: FragmentMatrix, tokens: Sequence[int] = (8, FEW, 32, WIDE)) ->
     can be neither found nor compiled.
     """
     device = _index(weight.device)
-    _counters(device)
+    counters(device)
     for count in tokens:
         _loaded(device, _plan(architecture(device), weight, count))
     # A first launch requests weights before the kernel that wrote them has to be over.
@@ -211,7 +211,7 @@ def _addresses(call: Call, partial_bytes: int, device: int) -> list[int | None]:
     partial = torch.empty(partial_bytes, dtype=torch.uint8, device=call.x.device)
     residual = None if call.residual is None else call.residual.data_ptr()
     fixed = (call.weight.words.data_ptr(), call.x.data_ptr(), call.y.data_ptr())
-    return [*fixed, residual, partial.data_ptr(), _counters(device).data_ptr()]
+    return [*fixed, residual, partial.data_ptr(), counters(device).data_ptr()]
 
 
 def _sizes(call: Call) -> list[int]:
@@ -268,7 +268,7 @@ def _kernel(device: int, program: Program) -> Kernel:
 
 
 @cache
-def _counters(device: int) -> Tensor:
+def counters(device: int) -> Tensor:
     """Zeros that every kernel leaves as zeros; made before any capture, outside its memory."""
     assert not torch.cuda.is_current_stream_capturing(), "call ready() before a capture"
     return torch.zeros(_COUNTERS, dtype=torch.int32, device=f"cuda:{device}")

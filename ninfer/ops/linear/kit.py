@@ -1,4 +1,4 @@
-"""The launch list of the CUDA products: what a kit for an architecture has to hold, compiled."""
+"""The launch list of all CUDA kernels: what a kit for an architecture has to hold, compiled."""
 
 from pathlib import Path
 from typing import Final
@@ -9,6 +9,8 @@ from ninfer.ops.linear.compiler import Program, binary
 from ninfer.ops.linear.fast_plan import FEW, WIDE, split_of, stream_plan
 from ninfer.ops.linear.fragment_order import FORMATS
 from ninfer.ops.linear.wide_plan import many_plan
+from ninfer.ops.moe.kit import programs as expert_programs
+from ninfer.ops.sampling.kit import programs as draw_programs
 
 # Columns of the matrices in fragment order of all registered models, drafters included.
 WIDTHS: Final = (512, 2048, 4096, 5120, 6144, 10240, 17408)
@@ -27,6 +29,8 @@ def programs(architecture: int) -> list[Program]:
             plans += [many_plan(architecture, bits, groups, tokens) for tokens in (32, WIDE)]
             for plan in plans:
                 found |= dict.fromkeys(fast.programs(architecture, plan))
+    found |= dict.fromkeys(expert_programs(architecture))
+    found |= dict.fromkeys(draw_programs(architecture))
     return list(found)
 
 

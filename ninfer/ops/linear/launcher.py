@@ -56,6 +56,13 @@ def kernel(device: int, source: str, name: str, defines: tuple[tuple[str, int], 
     return Kernel(function, device, number, count)
 
 
+def allow_large_clusters(chosen: Kernel) -> None:
+    """Let a kernel be launched in clusters of up to 16 blocks, where the card has them."""
+    leave = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+    with torch.cuda.device(chosen.device):
+        _checked(driver.cuFuncSetAttribute(chosen.function, leave, 1))
+
+
 @cache
 def architecture(device: int) -> int:
     """Ten times the compute capability of a card."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from ninfer.errors import UnsupportedError
 from ninfer.ops.launch import launch
 from ninfer.ops.sampling.kernels import decide, narrow, prepare
-from ninfer.ops.sampling.kernels.bins import BINS, SETTINGS
+from ninfer.ops.sampling.kernels.bins import BINS, COPIES, SETTINGS
 from ninfer.ops.tensors import AllowedTokens, TokenBias, TokenPenalties
 
 # Logits of a program. A row's parts follow from it: one size for all.
@@ -104,7 +104,8 @@ class _Memory:
         bins = BINS.value
         self.tops = self.space(self.blocks, torch.float32)
         self.settings = self.space(SETTINGS.value, torch.float64)
-        self.bins = self.space(bins, torch.int32), self.space(bins, torch.int64)
+        copied = bins * COPIES.value
+        self.bins = self.space(copied, torch.int32), self.space(copied, torch.int64)
         self.before = self.space(bins, torch.int32), self.space(bins, torch.int64)
         self.found, self.ranges = self.space(2, torch.int32), self.space(8, torch.int32)
         values, ids = self.space(ROOM, torch.float32), self.space(ROOM, torch.int32)

@@ -170,6 +170,17 @@ inline int first_lane(bool value) { return __builtin_ffs(ballot(value)) - 1; }
 inline u32 __float_as_uint(float value) { u32 r; std::memcpy(&r, &value, 4); return r; }
 inline float __uint_as_float(u32 word) { float r; std::memcpy(&r, &word, 4); return r; }
 inline float from_lane(float value, int lane) { return __uint_as_float(__shfl_sync(~0u, __float_as_uint(value), lane)); }
+struct Word { u32 in, out; };
+inline u32 warp_most(u32 word) {
+  Word mine = {word, 0};
+  together(7, &mine, [](void** all) {
+    u32 best = 0;
+    for (int i = 0; i < 32; i++) best = ((Word*)all[i])->in > best ? ((Word*)all[i])->in : best;
+    for (int i = 0; i < 32; i++) ((Word*)all[i])->out = best;
+  });
+  return mine.out;
+}
+inline u32 warp_least(u32 word) { return ~warp_most(~word); }
 template <int THREADS> void rendezvous_arrive() {
   Meeting& m = machine.current->block->named;
   if (++m.arrived == THREADS) m.arrived = 0, m.turn++;
@@ -183,6 +194,7 @@ inline u32 shared_address(const void*) {
 inline u32 rotr(u32 word, int count) { return count ? word >> count | word << (32 - count) : word; }
 inline u32 pick(u32 word, u32 mask, u32 bits) { return (word & mask) | bits; }
 inline float word_float(u32 word) { float r; std::memcpy(&r, &word, 4); return r; }
+inline u32 float_word(float value) { u32 r; std::memcpy(&r, &value, 4); return r; }
 inline float from_bf16(u16 word) { return word_float((u32)word << 16); }
 inline u16 to_bf16(float value) {
   u32 w;
@@ -334,6 +346,13 @@ inline void shared_put(u32 a, uint4 v) { std::memcpy(own_at(a, 16), &v, 16); }
 inline void shared_put(u32 a, uint2 v) { std::memcpy(own_at(a, 8), &v, 8); }
 inline void shared_put(u32 a, float4 v) { std::memcpy(own_at(a, 16), &v, 16); }
 inline void shared_put(u32 a, u32 v) { std::memcpy(own_at(a, 4), &v, 4); }
+inline void shared_add(u32 a, u32 v) { shared_put(a, read_shared<u32>(a) + v); }
+inline void shared_most(u32 a, u32 v) { if (v > read_shared<u32>(a)) shared_put(a, v); }
+inline u32 shared_take(u32 a, u32 v) { const u32 before = read_shared<u32>(a); shared_put(a, before + v); return before; }
+inline u64 shared_long(u32 a) { return read_shared<u64>(a); }
+inline void shared_put_long(u32 a, u64 v) { std::memcpy(own_at(a, 8), &v, 8); }
+inline float minus(float a, float b) { return a - b; }
+inline float quotient(float a, float b) { return a / b; }
 template <class T> T read_global(const void* p) {
   CHECK(machine.current->waited && (u64)p % 16 == 0);
   check_global(p, 16);
@@ -341,6 +360,17 @@ template <class T> T read_global(const void* p) {
   std::memcpy(&v, p, 16);
   return v;
 }
+template <class T> T read_early(const void* p) {
+  CHECK((u64)p % sizeof(T) == 0);
+  check_global(p, sizeof(T));
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline u32 early_u1(const void* p) { return read_early<u32>(p); }
+inline uint4 early_u4(const void* p) { return read_early<uint4>(p); }
+inline u32 global_u1(const void* p) { CHECK(machine.current->waited); return read_early<u32>(p); }
+inline float global_f1(const void* p) { CHECK(machine.current->waited); return read_early<float>(p); }
 inline uint4 global_u4(const void* p) { return read_global<uint4>(p); }
 inline float4 global_f4(const void* p) { return read_global<float4>(p); }
 inline void global_put(void* p, float4 v) {
@@ -404,6 +434,21 @@ inline float4 cluster_f4(u32 a, u32 rank) {
   float4 v;
   std::memcpy(&v, shared_at(a % BLOCK_SPACE + rank * BLOCK_SPACE, 16), 16);
   return v;
+}
+template <class T> T read_cluster(u32 a, u32 rank) {
+  T v;
+  std::memcpy(&v, shared_at(a % BLOCK_SPACE + rank * BLOCK_SPACE, sizeof v), sizeof v);
+  return v;
+}
+inline u32 cluster_u1(u32 a, u32 rank) { return read_cluster<u32>(a, rank); }
+inline u64 cluster_long(u32 a, u32 rank) { return read_cluster<u64>(a, rank); }
+inline void cluster_put(u32 a, u32 rank, u32 v) {
+  std::memcpy(shared_at(a % BLOCK_SPACE + rank * BLOCK_SPACE, 4), &v, 4);
+}
+inline u32 cluster_take(u32 a, u32 rank, u32 v) {
+  const u32 before = cluster_u1(a, rank);
+  cluster_put(a, rank, before + v);
+  return before;
 }
 inline void start_next_kernel() {}
 inline void wait_for_kernel_before() { machine.current->waited = true; }

@@ -86,6 +86,20 @@ INLINE float not_a_number() { return __uint_as_float(0x7FFFFFFF); }
 INLINE float from_lane(float value, int lane) { return __shfl_sync(~0u, value, lane); }
 INLINE bool any_lane(bool value) { return __any_sync(~0u, value); }
 INLINE int first_lane(bool value) { return __ffs(__ballot_sync(~0u, value)) - 1; }
+INLINE float word_float(u32 word) { return __uint_as_float(word); }
+INLINE u32 float_word(float value) { return __float_as_uint(value); }
+
+// The largest and the least word of a warp.
+INLINE u32 warp_most(u32 word) {
+  u32 r;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xFFFFFFFF;" : "=r"(r) : "r"(word));
+  return r;
+}
+INLINE u32 warp_least(u32 word) {
+  u32 r;
+  asm volatile("redux.sync.min.u32 %0, %1, 0xFFFFFFFF;" : "=r"(r) : "r"(word));
+  return r;
+}
 
 // d[16 x 8] = a[16 x 16] b[16 x 8] + c, bfloat16 operands, float32 sums
 INLINE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, float c0, float c1, float c2,
@@ -160,7 +174,31 @@ INLINE uint4 global_u4(const void* p) {
                : "memory");
   return v;
 }
+INLINE u32 global_u1(const void* p) {
+  u32 v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+// What may be read before the wait: weights, and what a kernel has written that is over for sure.
+INLINE u32 early_u1(const void* p) {
+  u32 v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+INLINE uint4 early_u4(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
 // Past L1: other blocks wrote it.
+INLINE float global_f1(const void* p) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+  return v;
+}
 INLINE float4 global_f4(const void* p) {
   float4 v;
   asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
@@ -180,6 +218,30 @@ INLINE u32 arrive_global(u32* counter) {
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
 }
+
+// Words of shared memory that several threads change at once.
+INLINE void shared_add(u32 a, u32 v) {
+  asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+INLINE void shared_most(u32 a, u32 v) {
+  asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+INLINE u32 shared_take(u32 a, u32 v) {
+  u32 before;
+  asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(a), "r"(v) : "memory");
+  return before;
+}
+INLINE u64 shared_long(u32 a) {
+  u64 v;
+  asm volatile("ld.shared.u64 %0, [%1];" : "=l"(v) : "r"(a));
+  return v;
+}
+INLINE void shared_put_long(u32 a, u64 v) {
+  asm volatile("st.shared.u64 [%0], %1;" ::"r"(a), "l"(v) : "memory");
+}
+// Single steps, as `times`, that the compiler may not make one of.
+INLINE float minus(float a, float b) { return __fsub_rn(a, b); }
+INLINE float quotient(float a, float b) { return __fdiv_rn(a, b); }
 
 // Copy 16 bytes to shared memory, or write zeros there.
 INLINE void copy16(u32 to, const void* from, bool present = true) {
@@ -275,6 +337,39 @@ INLINE float4 cluster_f4(u32 a, u32 rank) {
       : "r"(a), "r"(rank)
       : "memory");
   return v;
+}
+INLINE u32 cluster_u1(u32 a, u32 rank) {
+  u32 v;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %1, %2;\n ld.shared::cluster.u32 %0, [r]; }"
+      : "=r"(v)
+      : "r"(a), "r"(rank)
+      : "memory");
+  return v;
+}
+INLINE u64 cluster_long(u32 a, u32 rank) {
+  u64 v;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %1, %2;\n ld.shared::cluster.u64 %0, [r]; }"
+      : "=l"(v)
+      : "r"(a), "r"(rank)
+      : "memory");
+  return v;
+}
+INLINE void cluster_put(u32 a, u32 rank, u32 v) {
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %0, %1;\n st.shared::cluster.u32 [r], %2; }" ::"r"(a),
+      "r"(rank), "r"(v)
+      : "memory");
+}
+INLINE u32 cluster_take(u32 a, u32 rank, u32 v) {
+  u32 before;
+  asm volatile(
+      "{ .reg .u32 r; mapa.shared::cluster.u32 r, %1, %2;\n atom.shared::cluster.add.u32 %0, [r], %3; }"
+      : "=r"(before)
+      : "r"(a), "r"(rank), "r"(v)
+      : "memory");
+  return before;
 }
 // Programmatic dependent launch; both are nothing in an ordinary launch.
 INLINE void start_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

@@ -11,8 +11,8 @@
 // Compile-time: BITS, WARPS, GROUPS, SLICES, STAGES, REDUCERS, TOKEN_TILES (of 8), AHEAD (stages
 // that are requested before the kernel before has ended), TWINS (groups in flight together),
 // MULTIPLIER_REGISTERS (what multiplying warps have, taken from the reducers; 0: all have the same).
-#include "codec.cuh"
 #include "output.cuh"
+#include "product.cuh"
 
 static_assert(REDUCERS <= 4 && STAGES <= 8 && AHEAD <= STAGES, "barrier words");
 static_assert(MULTIPLIER_REGISTERS == 0 || (WARPS % 4 == 0 && REDUCERS == 4), "whole warpgroups");
@@ -80,82 +80,21 @@ INLINE void request_own(const Places& at, const Work& work, int tile, int warp, 
 }
 #endif
 
-// B operands of a warp's groups, and the products with the offset that each group begins with.
-struct Activations {
-  u32 b[GROUPS][TOKEN_TILES][8];
-  float minus[GROUPS][TOKEN_TILES][2];
-
-  INLINE void load(const Arguments& g, int slice, int warp, int lane) {
-    const int k0 = (slice * WARPS + warp) * GROUPS * 64 + (lane & 3) * 8;
-    UNROLL for (int i = 0; i < GROUPS; i++)
-      UNROLL for (int n = 0; n < TOKEN_TILES; n++) {
-        const int token = n * 8 + (lane >> 2);
-        UNROLL for (int c = 0; c < 2; c++) {
-          const int k = k0 + i * 64 + c * 32;
-          uint4 v = make_uint4(0, 0, 0, 0);
-          if (token < g.output.tokens && k < g.columns) v = global_u4(g.x + (size_t)token * g.x_stride + k);
-          b[i][n][c * 4] = v.x, b[i][n][c * 4 + 1] = v.y;
-          b[i][n][c * 4 + 2] = v.z, b[i][n][c * 4 + 3] = v.w;
-        }
-      }
-  }
-  INLINE void take_offset() {
-    if constexpr (!Block::HAS_OFFSET) return;
-    const u32 a[4] = {Block::MINUS_OFFSET, Block::MINUS_OFFSET, Block::MINUS_OFFSET,
-                      Block::MINUS_OFFSET};
-    UNROLL for (int i = 0; i < GROUPS; i++)
-      UNROLL for (int n = 0; n < TOKEN_TILES; n++) {
-        float d[4] = {0, 0, 0, 0};
-        UNROLL for (int m = 0; m < 4; m++)
-          mma(d, a, b[i][n][2 * m], b[i][n][2 * m + 1], d[0], d[1], d[2], d[3]);
-        minus[i][n][0] = d[0], minus[i][n][1] = d[1];
-      }
-  }
-};
-
+using Activations = Operands<Block, GROUPS, TOKEN_TILES>;
 using Sums = float[TOKEN_TILES][4];
 
-// Products of one tile with one warp's groups, scaled and added in group order.
-INLINE void tile_product(u32 codes, u32 scales, const Activations& x, int lane, Sums& sum) {
-  UNROLL for (int n = 0; n < TOKEN_TILES; n++)
-    UNROLL for (int i = 0; i < 4; i++) sum[n][i] = 0.f;
-  UNROLL for (int g0 = 0; g0 < GROUPS; g0 += TWINS) {
-    Block block[TWINS];
-    u32 scale[TWINS][Block::RUNS];
-    Sums part[TWINS];
-    UNROLL for (int u = 0; u < TWINS; u++)
-      if (g0 + u < GROUPS) {
-        block[u].load(SharedMemory{codes + (g0 + u) * Block::CODE_BYTES}, lane);
-        UNROLL for (int r = 0; r < Block::RUNS; r++)
-          scale[u][r] = shared_u1(scales + (g0 + u) * Block::SCALE_BYTES + r * 32 + (lane >> 2) * 4);
+INLINE void load_activations(const Arguments& g, int slice, int warp, int lane, Activations& x) {
+  const int k0 = (slice * WARPS + warp) * GROUPS * 64 + (lane & 3) * 8;
+  UNROLL for (int i = 0; i < GROUPS; i++)
+    UNROLL for (int n = 0; n < TOKEN_TILES; n++) {
+      const int token = n * 8 + (lane >> 2);
+      UNROLL for (int c = 0; c < 2; c++) {
+        const int k = k0 + i * 64 + c * 32;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (token < g.output.tokens && k < g.columns) v = global_u4(g.x + (size_t)token * g.x_stride + k);
+        x.put(i, n, c, v);
       }
-    UNROLL for (int m = 0; m < 4; m++)
-      UNROLL for (int u = 0; u < TWINS; u++)
-        if (g0 + u < GROUPS) {
-          const bool begins = m % (4 / Block::RUNS) == 0;
-          const bool ends = (m + 1) % (4 / Block::RUNS) == 0;
-          u32 a[4];
-          block[u].operands(m, a);
-          UNROLL for (int n = 0; n < TOKEN_TILES; n++) {
-            float(&p)[4] = part[u][n];
-            const u32 *b = x.b[g0 + u][n];
-            if (begins && Block::HAS_OFFSET) {
-              const float c0 = x.minus[g0 + u][n][0], c1 = x.minus[g0 + u][n][1];
-              mma(p, a, b[2 * m], b[2 * m + 1], c0, c1, c0, c1);
-            } else if (begins) {
-              mma(p, a, b[2 * m], b[2 * m + 1], 0.f, 0.f, 0.f, 0.f);
-            } else {
-              mma(p, a, b[2 * m], b[2 * m + 1], p[0], p[1], p[2], p[3]);
-            }
-            if (ends) {
-              const u32 pair = scale[u][m / (4 / Block::RUNS)];
-              const float s0 = half_low(pair), s1 = half_high(pair);
-              sum[n][0] += s0 * p[0], sum[n][1] += s0 * p[1];
-              sum[n][2] += s1 * p[2], sum[n][3] += s1 * p[3];
-            }
-          }
-        }
-  }
+    }
 }
 
 INLINE void multiply(const Arguments& g, const Places& at, const Work& work, int warp, int lane) {
@@ -167,7 +106,7 @@ INLINE void multiply(const Arguments& g, const Places& at, const Work& work, int
 #endif
   wait_for_kernel_before();
   Activations x;
-  x.load(g, work.slice, warp, lane);
+  load_activations(g, work.slice, warp, lane, x);
 #if HOPPER
   // The rest of the ring is requested behind the activations, which would else wait for it.
   if (AHEAD < STAGES) rendezvous_arrive<(WARPS + 1) * 32>();
@@ -186,7 +125,7 @@ INLINE void multiply(const Arguments& g, const Places& at, const Work& work, int
     const u32 codes = at.stage(stage) + warp * GROUPS * Block::CODE_BYTES;
     const u32 scales = at.stage(stage) + SLICE_GROUPS * Block::CODE_BYTES + warp * GROUPS * Block::SCALE_BYTES;
     Sums sum;
-    tile_product(codes, scales, x, lane, sum);
+    tile_product<TWINS>(codes, scales, x, lane, sum);
     if (tile >= REDUCERS) barrier_wait(at.free + buffer * 8, ((tile / REDUCERS) & 1) ^ 1);
     UNROLL for (int n = 0; n < TOKEN_TILES; n++)
       shared_put(at.sum(buffer, warp) + n * 512 + lane * 16,

@@ -6,6 +6,9 @@ import triton.language as tl
 # A row's logits are sorted into bins by y = (best - x) / temperature: 128 bins for each octave of
 # y, from 2^-10 on; smaller y share the first bin, y >= 2^6 the last one, where weights are 0.
 BINS = tl.constexpr(2048)
+# Bins of a row are kept this often, one for every so many blocks: atomics on one address, or on the
+# few slices of a cache that hold one copy, wait for each other.
+COPIES = tl.constexpr(8)
 FIRST_BIN = tl.constexpr((127 - 10) << 7)
 # Weights are whole numbers of 2^-44, so that their sums have no order; 2^18 of them fit.
 WEIGHT_ONE = tl.constexpr(1 << 44)

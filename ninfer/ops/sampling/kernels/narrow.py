@@ -6,6 +6,7 @@ import triton.language as tl
 from ninfer.ops.sampling.kernels.bins import (
     ALL,
     BINS,
+    COPIES,
     FLOOR,
     HEAT,
     KEEP,
@@ -87,7 +88,7 @@ def count_bins(
     limit,
     tops,
     settings,
-    bin_counts,
+    bin_counts,  # [R, COPIES, BINS]
     bin_masses,
     counts_before,  # [R, BINS] int32
     masses_before,  # [R, BINS] int64
@@ -114,7 +115,7 @@ def count_bins(
     value = tl.where(live, value, best)
     bins = bins_of(value, best, tl.load(own + SCALE).to(tl.float32))
     weight = weights_of(value, best, tl.load(own + HEAT))
-    to = row * BINS + bins
+    to = (row * COPIES + block % COPIES) * BINS + bins
     bins = tl.where(live, bins, BINS)
     tl.atomic_add(bin_counts + to, 1, mask=bins < tl.where(keep > 0, BINS, 0), sem="relaxed")
     tl.atomic_add(bin_masses + to, weight, mask=live & (weight > 0), sem="relaxed")
@@ -122,8 +123,13 @@ def count_bins(
     tl.debug_barrier()
     finished = tl.atomic_add(found + 2 * row + 1, 1, sem="acq_rel")
     if finished == tl.num_programs(0) - 1:
+        count, mass = tl.zeros((BINS,), tl.int32), tl.zeros((BINS,), tl.int64)
+        # Copies that no block has are not cleared either.
+        for copy in range(tl.minimum(tl.num_programs(0), COPIES)):
+            from_copy = (row * COPIES + copy) * BINS + tl.arange(0, BINS)
+            count += tl.load(bin_counts + from_copy)
+            mass += tl.load(bin_masses + from_copy)
         to = row * BINS + tl.arange(0, BINS)
-        count, mass = tl.load(bin_counts + to), tl.load(bin_masses + to)
         tl.store(counts_before + to, tl.cumsum(count, 0) - count)
         tl.store(masses_before + to, tl.cumsum(mass, 0) - mass)
         choose_bins(own, count, mass, ranges + 8 * row)

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from ninfer.ops.sampling.kernels.bins import (
     BINS,
+    COPIES,
     FLOOR,
     HEAT,
     KEEP,
@@ -147,10 +148,11 @@ def prepare(
             row, settings, temperature, top_k, top_p, min_p, u, seeds, positions, purposes, limit,
             IS_SEEDED,
         )  # fmt: skip
-        bins = tl.arange(0, BINS)
-        tl.store(bin_counts + row * BINS + bins, tl.zeros((BINS,), tl.int32))
-        tl.store(bin_masses + row * BINS + bins, tl.zeros((BINS,), tl.int64))
         tl.store(found + 2 * row + tl.arange(0, 2), tl.zeros((2,), tl.int32))
+    if block < COPIES:
+        to = (row * COPIES + block) * BINS + tl.arange(0, BINS)
+        tl.store(bin_counts + to, tl.zeros((BINS,), tl.int32))
+        tl.store(bin_masses + to, tl.zeros((BINS,), tl.int64))
 
 
 @triton.jit
