@@ -14,6 +14,7 @@ from ninfer.models.qwen3_6 import TextWeights, VisionWeights
 from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.cache_views import page_views
+from ninfer.runtime.commit import advanced, begun, cut_at_end
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.deadlines import overdue
 from ninfer.runtime.forks import Forks
@@ -238,7 +239,7 @@ class Runtime:
         self, pieces: Items[Piece], drawn: Items[Drawn], slots: torch.Tensor
     ) -> list[Progress]:
         """Take in what was drawn, and the rows that count for it."""
-        cuts = [_cut(p.sequence, d.tokens) for p, d in zip(pieces, drawn, strict=True)]
+        cuts = [cut_at_end(p.sequence, d.tokens) for p, d in zip(pieces, drawn, strict=True)]
         # A held piece commits as many rows as it has tokens to show: the anchor and right drafts.
         kept = [len(c[0]) if p.held else p.count for p, c in zip(pieces, cuts, strict=True)]
         if self._runtime.window > 1:
@@ -255,7 +256,7 @@ class Runtime:
             sequence.drafts = []
             if self.prefixes:
                 self.prefixes.keep(sequence)
-            results.append(_advance(sequence, *cut, found))
+            results.append(advanced(sequence, *cut, found))
         return results
 
     def _inherit(
@@ -274,7 +275,7 @@ class Runtime:
                 logits = passed.logits[row : row + 1].repeat(len(heirs), 1)
                 rows = [Piece(heir, 1, 1) for heir in heirs]
                 drawn = draw_pieces(rows, logits, self._config.text.addressable)
-                firsts = [_begin(heir, d) for heir, d in zip(heirs, drawn, strict=True)]
+                firsts = [begun(heir, d) for heir, d in zip(heirs, drawn, strict=True)]
                 self.forks.open(leader, [p.sequence for p in firsts if not (p.finish or p.error)])
                 started += firsts
             row += piece.logits
@@ -357,38 +358,3 @@ class Runtime:
         assert self._media.held <= set(running), "media of a sequence that does not run"
         known = self.speculation.known if self.speculation else set()
         assert known <= set(running), "speculation keeps a sequence that does not run"
-
-
-def _begin(sequence: Sequence, drawn: Drawn) -> Progress:
-    """Take the first token of a sequence that was not in the pass."""
-    if drawn.error:
-        return Progress(sequence, (), error=drawn.error)
-    return _advance(sequence, *_cut(sequence, drawn.tokens), drawn)
-
-
-def _advance(
-    sequence: Sequence, tokens: tuple[int, ...], finish: FinishReason | None, drawn: Drawn
-) -> Progress:
-    """Add tokens, the first of those that were drawn, to a sequence."""
-    for token in tokens:
-        sequence.append(token)
-    if sequence.forcer is not None and sequence.forcer.is_done:
-        sequence.forcer = None
-    return Progress(sequence, tokens, finish, logprobs=drawn.logprobs[: len(tokens)])
-
-
-def _cut(
-    sequence: Sequence, tokens: tuple[int, ...]
-) -> tuple[tuple[int, ...], FinishReason | None]:
-    """The tokens up to and with the first that ends the sequence, and why it ends.
-
-    The loop guard takes in these tokens, so they have to be the sequence's next.
-    """
-    for index, token in enumerate(tokens):
-        if token in sequence.stop_ids:
-            return tokens[: index + 1], FinishReason.STOP_TOKEN
-        if sequence.guard is not None and sequence.guard.advance(token):
-            return tokens[: index + 1], FinishReason.LOOP_GUARD
-        if index + 1 == sequence.remaining:
-            return tokens[: index + 1], FinishReason.OUTPUT_LIMIT
-    return tokens, None
