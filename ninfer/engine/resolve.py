@@ -15,7 +15,8 @@ from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.log import get_logger
-from ninfer.runtime import RuntimeConfig
+from ninfer.ops.dispatch import TRITON
+from ninfer.runtime import RoundOptions, RuntimeConfig
 from ninfer.runtime.memory_plan import ModelSizes
 
 log = get_logger(__name__)
@@ -77,8 +78,22 @@ def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
             state_dtype=STATE_DTYPES[options.state_dtype],
             max_pending=options.max_pending_requests,
             pending_timeout=options.pending_timeout_ms / 1000,
+            rounds=resolve_rounds(options, device),
         ),
     )
+
+
+def resolve_rounds(options: EngineOptions, device: torch.device) -> RoundOptions | None:
+    """How decode rounds run on a device; None where every step is launched from the host.
+
+    What decoding computed is kept at page borders, which a round may cross, so `--reuse-decoded`
+    has none. Reference ops wait for their device and cannot be captured; with no graph to replay
+    there is nothing to be ahead of.
+    """
+    if not options.cuda_graph or options.reuse_decoded:
+        return None
+    captures = device.type == "cuda" and options.backend == TRITON
+    return RoundOptions(ahead=int(captures), captures=captures)
 
 
 def plan_artifact(

@@ -23,6 +23,8 @@ from ninfer.runtime.speculative import (
     Speculation,
     best_tokens,
     drafter_caches,
+    tempered,
+    untempered,
     walk,
 )
 
@@ -88,13 +90,23 @@ def _model_proposer(
         return MtpProposer(weights, target, config.text, head, cache)
     if isinstance(weights, Dflash2Weights):
         assert config.dflash2 is not None
-        choose = walk(weights.selector, head, config.dflash2.selector_top_k, draw_uniform)
-        caches = drafter_caches("dflash2", config, runtime)
-        block, sizes = weights.drafter, config.dflash2
-        return BlockProposer(block, sizes, target.embedding, caches, choose, dtype=runtime.dtype)
+        top_k = config.dflash2.selector_top_k
+        return BlockProposer(
+            weights.drafter,
+            config.dflash2,
+            target.embedding,
+            drafter_caches("dflash2", config, runtime),
+            walk(weights.selector, head, top_k, draw_uniform),
+            dtype=runtime.dtype,
+            tempered=tempered(weights.selector, head, top_k),
+        )
     assert config.dflash is not None
-    caches = drafter_caches("dflash", config, runtime)
-    choose = best_tokens(head)
     return BlockProposer(
-        weights, config.dflash, target.embedding, caches, choose, dtype=runtime.dtype
+        weights,
+        config.dflash,
+        target.embedding,
+        drafter_caches("dflash", config, runtime),
+        best_tokens(head),
+        dtype=runtime.dtype,
+        tempered=untempered(head),
     )

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from ninfer.errors import CapacityError, ContextError
+from ninfer.log import get_logger
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
 from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
@@ -32,11 +33,14 @@ from ninfer.runtime.requests import (
     check_sampling,
     new_sequence,
 )
+from ninfer.runtime.rounds import DecodeRounds, decode_rounds
 from ninfer.runtime.sampler import Drawn, draw_pieces
 from ninfer.runtime.scheduler import Scheduler
 from ninfer.runtime.sequence import Sequence, Status
 from ninfer.runtime.speculative import Speculation
 from ninfer.runtime.state_slots import StateSlotPool
+
+log = get_logger(__name__)
 
 
 class Runtime:
@@ -81,6 +85,14 @@ class Runtime:
             commits_pages=bool(prefix and prefix.reuse_decoded),
         )
         self._media = MediaEncoding(self._runner.encode)
+        self.rounds = decode_rounds(
+            lambda batch, taps: self._runner.run(batch, taps),
+            caches,
+            config.text,
+            runtime,
+            speculation,
+            self._scheduler.reserve,
+        )
 
     @property
     def has_work(self) -> bool:
@@ -161,13 +173,34 @@ class Runtime:
         failed = self._media.advance(self._scheduler.running)
         if failed:
             ended += self._ended([Progress(failed[0], (), error=failed[1])])
+        if self.rounds and (found := self._play(self.rounds)) is not None:
+            return ended + self._ended(found)
         pieces = self._scheduler.plan()
         results = self._ended(self._pass(pieces)) if pieces else []
-        if self.speculation and pieces:
+        if self.speculation and pieces and not self._goes_on_in_rounds():
             self._draft(self.speculation)
         if self.prefixes and not self._scheduler.running and not ended:
             self.prefixes.pause()
         return ended + [p for p in results if p.tokens or p.finish or p.error]
+
+    def _play(self, rounds: DecodeRounds) -> list[Progress] | None:
+        """What a round of all that run gave; None where a pass may follow instead."""
+        try:
+            found = rounds.advance(self._scheduler.running)
+            return found if found or rounds.under_way else None
+        except torch.OutOfMemoryError:
+            # Some layers may have taken in rows and others not, so everyone starts anew.
+            log.warning("no memory for a decode round: from now on steps run op by op")
+            rounds.abandon()
+            self.rounds = None
+            for sequence in list(reversed(self._scheduler.running)):
+                self._scheduler.preempt(sequence)
+            return None
+
+    def _goes_on_in_rounds(self) -> bool:
+        """Whether nothing that is known now keeps the next step from being a round."""
+        rounds, running = self.rounds, self._scheduler.running
+        return rounds is not None and rounds.obstacle(running) is None
 
     def _is_ready(self, sequence: Sequence) -> bool:
         """Whether a waiting sequence can start: what it takes over is in memory."""

@@ -196,7 +196,7 @@ def test_rates_lean_on_the_place_before() -> None:
 def test_a_released_sequence_leaves_nothing() -> None:
     racing = race(lambda _: 0.5, 3)
     racing.run(50)
-    window, guesser = racing.speculation._window, racing.speculation._proposer
+    window, guesser = racing.speculation._window, racing.speculation.proposer
     assert isinstance(window, AdaptiveWindow) and isinstance(guesser, Guesser)
     for sequence in racing.sequences:
         racing.speculation.release(sequence)

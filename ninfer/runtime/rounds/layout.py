@@ -1,0 +1,66 @@
+"""Shapes of rounds, and the constants of each on the device."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ninfer import ops
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RoundShape:
+    """What one graph is for: so many sequences, so many rows of each, and who drafts."""
+
+    count: int  # sequences
+    width: int  # rows of a sequence: the anchor and its drafts
+    given: bool = False  # the host has written drafts for some of them
+
+    @property
+    def rows(self) -> int:
+        """Token rows in all."""
+        return self.count * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Constants of a shape of B sequences of W rows; T = B * W."""
+
+    shape: RoundShape
+    offsets: Tensor  # [B + 1] int64
+    single: Tensor  # [B + 1] int64, offsets of one row each
+    rows: Tensor  # [T] int64, 0..T - 1
+    lanes: Tensor  # [T] int64, lane of each row
+    drafts: Tensor  # [B * (W - 1)] int64, rows behind the anchors
+    purposes: Tensor  # [T] int64
+    held: Tensor | None  # [B] bool; None where nothing can be rejected
+    ahead: Tensor  # [W, max(W - 1, 1)] bool, whether draft j stands in front of row i
+    places: Tensor  # [W] int64, 0..W - 1
+    nothing: Tensor  # [B, 1] int64, -1: what was fed behind the last row
+
+    @classmethod
+    def on(cls, shape: RoundShape, device: torch.device) -> "Layout":
+        """The constants of a shape on a device."""
+        count, width, total = shape.count, shape.width, shape.rows
+        rows, places = torch.arange(total), torch.arange(width)
+        drafts = torch.arange(max(width - 1, 1))
+        made = cls(
+            shape=shape,
+            offsets=torch.arange(count + 1) * width,
+            single=torch.arange(count + 1),
+            rows=rows,
+            lanes=rows // width,
+            drafts=rows[rows % width > 0],
+            purposes=torch.full((total,), int(ops.Purpose.DECODE)),
+            held=torch.ones(count, dtype=torch.bool) if width > 1 else None,
+            ahead=drafts < places.unsqueeze(1),
+            places=places,
+            nothing=torch.full((count, 1), -1),
+        )
+        moved: dict[str, Any] = {
+            name: value.to(device)
+            for name in cls.__slots__
+            if isinstance(value := getattr(made, name), Tensor)
+        }
+        return replace(made, **moved)
