@@ -11,7 +11,7 @@ from ninfer.artifact import Identity, open_artifact
 from ninfer.artifact.packaged import locate
 from ninfer.engine.contents import read_contents
 from ninfer.engine.options import EngineOptions
-from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal
+from ninfer.engine.plan import EnginePlan, has_rounds, model_sizes, plan_engine, refusal
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.log import get_logger
@@ -86,11 +86,10 @@ def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
 def resolve_rounds(options: EngineOptions, device: torch.device) -> RoundOptions | None:
     """How decode rounds run on a device; None where every step is launched from the host.
 
-    What decoding computed is kept at page borders, which a round may cross, so `--reuse-decoded`
-    has none. Reference ops wait for their device and cannot be captured; with no graph to replay
-    there is nothing to be ahead of.
+    Reference ops wait for their device and cannot be captured; with no graph to replay there is
+    nothing to be ahead of.
     """
-    if not options.cuda_graph or options.reuse_decoded:
+    if not has_rounds(options):
         return None
     captures = device.type == "cuda" and options.backend == TRITON
     return RoundOptions(ahead=int(captures), captures=captures)

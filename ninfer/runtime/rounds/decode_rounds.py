@@ -87,7 +87,7 @@ class DecodeRounds:
         self.reasons: Counter[PlainReason] = Counter()  # of steps that were no rounds
         self.played = 0
         self._window = runtime.window
-        self._ahead = runtime.rounds.ahead
+        self.ahead: Final = runtime.rounds.ahead
         self._sources = sources
         self._speculation = speculation
         self._reserve = reserve
@@ -142,7 +142,7 @@ class DecodeRounds:
         With None nothing is under way, and every sequence is as the host knows it.
         """
         reason = self.obstacle(running)
-        while reason is None and len(self._rounds) <= self._ahead:
+        while reason is None and len(self._rounds) <= self.ahead:
             started = self._start(running)
             if started is _Start.LATER:
                 break
