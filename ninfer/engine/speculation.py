@@ -11,6 +11,7 @@ from ninfer.models.qwen3_6.dflash import bind_dflash
 from ninfer.models.qwen3_6.dflash2 import Dflash2Weights, bind_dflash2
 from ninfer.models.qwen3_6.mtp import MtpWeights, bind_mtp
 from ninfer.models.qwen3_6.proposal import ProposalHead, bind_draft_head, full_head
+from ninfer.models.qwen3_6.recipe import Recipe
 from ninfer.runtime import RuntimeConfig
 from ninfer.runtime.sampler import draw_uniform
 from ninfer.runtime.speculative import (
@@ -47,7 +48,10 @@ def drafter_prefixes(options: EngineOptions) -> tuple[str, ...]:
 
 
 def bind_drafter(
-    options: EngineOptions, source: WeightSource, config: ModelConfig, table: ParameterTable
+    options: EngineOptions,
+    source: WeightSource,
+    config: ModelConfig,
+    table: Recipe | ParameterTable,
 ) -> DrafterModel | None:
     """Read the drafter that the options ask for; None when they ask for none with weights."""
     if not drafter_prefixes(options):

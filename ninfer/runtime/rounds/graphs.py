@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ninfer.log import get_logger
-from ninfer.runtime.rounds.layout import Layout, RoundShape
+from ninfer.runtime.rounds.layout import Layout, RoundShape, layout_of, new_output
 
 log = get_logger(__name__)
 
@@ -80,7 +80,7 @@ class EagerPlayer:
         """See Player."""
         layout = self._layouts.get(shape)
         if layout is None:
-            layout = self._layouts[shape] = Layout.on(shape, self._device)
+            layout = self._layouts[shape] = layout_of(shape, self._device)
         out = new_output(shape, self._device)
         begin = time.perf_counter()
         self._play(layout, out)
@@ -175,7 +175,7 @@ class CudaPlayer:
     def _of(self, shape: RoundShape) -> _Known:
         known = self._known.get(shape)
         if known is None:
-            known = _Known(Layout.on(shape, self._device), new_output(shape, self._device))
+            known = _Known(layout_of(shape, self._device), new_output(shape, self._device))
             self._known[shape] = known
             if len(self._known) > MOST_GRAPHS:
                 # Work that still uses it is done before its memory can be used again.
@@ -205,11 +205,6 @@ class CudaPlayer:
             )
             return
         known.graph = graph
-
-
-def new_output(shape: RoundShape, device: torch.device) -> Tensor:
-    """What a round of this shape writes its tokens to."""
-    return torch.zeros((shape.count, 2 * shape.width), dtype=torch.int64, device=device)
 
 
 def player_for(play: Play, device: torch.device, *, captures: bool) -> Player:

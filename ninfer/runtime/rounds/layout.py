@@ -1,6 +1,6 @@
 """Shapes of rounds, and the constants of each on the device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -39,28 +39,33 @@ class Layout:
     places: Tensor  # [W] int64, 0..W - 1
     nothing: Tensor  # [B, 1] int64, -1: what was fed behind the last row
 
-    @classmethod
-    def on(cls, shape: RoundShape, device: torch.device) -> "Layout":
-        """The constants of a shape on a device."""
-        count, width, total = shape.count, shape.width, shape.rows
-        rows, places = torch.arange(total), torch.arange(width)
-        drafts = torch.arange(max(width - 1, 1))
-        made = cls(
-            shape=shape,
-            offsets=torch.arange(count + 1) * width,
-            single=torch.arange(count + 1),
-            rows=rows,
-            lanes=rows // width,
-            drafts=rows[rows % width > 0],
-            purposes=torch.full((total,), int(ops.Purpose.DECODE)),
-            held=torch.ones(count, dtype=torch.bool) if width > 1 else None,
-            ahead=drafts < places.unsqueeze(1),
-            places=places,
-            nothing=torch.full((count, 1), -1),
-        )
-        moved: dict[str, Any] = {
-            name: value.to(device)
-            for name in cls.__slots__
-            if isinstance(value := getattr(made, name), Tensor)
-        }
-        return replace(made, **moved)
+
+def layout_of(shape: RoundShape, device: torch.device) -> Layout:
+    """The constants of a shape on a device."""
+    count, width, total = shape.count, shape.width, shape.rows
+    rows, places = torch.arange(total), torch.arange(width)
+    drafts = torch.arange(max(width - 1, 1))
+    made = Layout(
+        shape=shape,
+        offsets=torch.arange(count + 1) * width,
+        single=torch.arange(count + 1),
+        rows=rows,
+        lanes=rows // width,
+        drafts=rows[rows % width > 0],
+        purposes=torch.full((total,), int(ops.Purpose.DECODE)),
+        held=torch.ones(count, dtype=torch.bool) if width > 1 else None,
+        ahead=drafts < places.unsqueeze(1),
+        places=places,
+        nothing=torch.full((count, 1), -1),
+    )
+    moved: dict[str, Any] = {
+        part.name: value.to(device)
+        for part in fields(made)
+        if isinstance(value := getattr(made, part.name), Tensor)
+    }
+    return replace(made, **moved)
+
+
+def new_output(shape: RoundShape, device: torch.device) -> Tensor:
+    """What a round of this shape writes its tokens to."""
+    return torch.zeros((shape.count, 2 * shape.width), dtype=torch.int64, device=device)
