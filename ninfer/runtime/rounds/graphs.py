@@ -72,7 +72,7 @@ class EagerPlayer:
     captured: int = 0
 
     def __init__(self, play: Play, device: torch.device) -> None:
-        self._play = play
+        self.play = play
         self._device = device
         self._layouts: dict[RoundShape, Layout] = {}
 
@@ -83,7 +83,7 @@ class EagerPlayer:
             layout = self._layouts[shape] = layout_of(shape, self._device)
         out = new_output(shape, self._device)
         begin = time.perf_counter()
-        self._play(layout, out)
+        self.play(layout, out)
         return _Landed(Played(out.tolist(), time.perf_counter() - begin))
 
     def warm_up(self, shapes: Iterable[RoundShape]) -> None:
