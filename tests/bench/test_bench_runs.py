@@ -122,7 +122,7 @@ def test_conversion_is_not_timed_when_it_fails(tmp_path: Path):
 
 
 def test_command_line_offers_every_benchmark():
-    assert sorted(NAMES) == sorted([*BENCHMARKS, "tune"])
+    assert sorted(NAMES) == sorted([*BENCHMARKS, "engine", "tune"])
 
 
 def test_batches_are_timed_beside_one_sequence():

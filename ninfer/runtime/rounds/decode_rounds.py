@@ -83,9 +83,10 @@ class DecodeRounds:
     ) -> None:
         """`reserve(sequence, n)` gives a sequence pages for n tokens, if nobody has to give way."""
         assert runtime.rounds is not None and runtime.rounds.ahead < MOST_FLIGHTS
-        self.model: Final = model
+        self.model = model
         self.reasons: Counter[PlainReason] = Counter()  # of steps that were no rounds
         self.played = 0
+        self.device_seconds = 0.0  # of typical rounds that were taken in
         self._window = runtime.window
         self.ahead: Final = runtime.rounds.ahead
         self._sources = sources
@@ -269,6 +270,9 @@ class DecodeRounds:
         return progress
 
     def _measure(self, one: _Round, played: Played) -> None:
-        if self._speculation and played.seconds is not None:
+        if played.seconds is None:
+            return
+        self.device_seconds += played.seconds
+        if self._speculation:
             drafts = one.shape.width - 1
             self._speculation.observe_round(one.shape.count, drafts, played.seconds)

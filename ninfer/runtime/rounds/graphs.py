@@ -1,7 +1,7 @@
 """Playing rounds by shape: replayed from CUDA graphs where these can be captured, else op by op."""
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -54,6 +54,11 @@ class Player(Protocol):
         """Graphs that exist."""
         ...
 
+    @property
+    def failure(self) -> str | None:
+        """Why a shape could not be captured, after which none is."""
+        ...
+
 
 class _Landed:
     """A flight that was over before it was asked for."""
@@ -70,6 +75,7 @@ class EagerPlayer:
     """Rounds on a processor, each complete when `start` returns."""
 
     captured: int = 0
+    failure: str | None = None
 
     def __init__(self, play: Play, device: torch.device) -> None:
         self.play = play
@@ -106,7 +112,7 @@ class _CudaFlight:
     def __init__(self, out: Tensor, events: tuple[torch.cuda.Event, torch.cuda.Event]) -> None:
         self._begin, self._end = events
         self._end.record()
-        self._host = torch.empty(out.shape, dtype=out.dtype, pin_memory=True)
+        self._host = pinned(out)
         self._host.copy_(out, non_blocking=True)
         self._there = torch.cuda.Event()
         self._there.record()
@@ -134,7 +140,7 @@ class CudaPlayer:
         self._known: OrderedDict[RoundShape, _Known] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle() if captures else None
         self.replays = 0
-        self.failures: Counter[str] = Counter()
+        self.failure: str | None = None
 
     @property
     def captured(self) -> int:
@@ -194,17 +200,21 @@ class CudaPlayer:
                 self._play(known.layout, known.out)
         except RuntimeError as error:
             self._captures = False
-            self.failures[type(error).__name__] += 1
-            shape = known.layout.shape
+            shape, self.failure = known.layout.shape, str(error).splitlines()[0]
             log.warning(
                 "decode rounds run op by op from now on: the graph of %d sequences of %d rows "
                 "could not be captured (%s); --no-cuda-graph says so from the start",
                 shape.count,
                 shape.width,
-                str(error).splitlines()[0],
+                self.failure,
             )
             return
         known.graph = graph
+
+
+def pinned(like: Tensor) -> Tensor:
+    """Host memory of the shape of a tensor, to which a card copies without anyone waiting."""
+    return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
 
 def player_for(play: Play, device: torch.device, *, captures: bool) -> Player:
