@@ -14,7 +14,7 @@ import torch
 
 from ninfer.bench.engine_roof import (
     cache_bytes,
-    copy_rate,
+    memory_rate,
     operations,
     product_rate,
     weight_bytes,
@@ -83,7 +83,7 @@ QUICK: Final = Plan(
 class Roof:
     """What the machine gave in the same run."""
 
-    copy: float  # bytes per second
+    memory: float  # bytes per second
     products: float  # operations per second
 
     def seconds(self, model: BenchModel, runtime: Runtime, context: int, sequences: int) -> float:
@@ -91,7 +91,7 @@ class Roof:
         text = model.config.text
         read = weight_bytes(model.weights, text, sequences)
         read += cache_bytes(runtime._runner.caches, text, context, sequences)
-        return read / self.copy
+        return read / self.memory
 
 
 def run(model: BenchModel, plan: Plan, seen: Callable[[Row], None] = lambda row: None) -> Findings:
@@ -100,7 +100,7 @@ def run(model: BenchModel, plan: Plan, seen: Callable[[Row], None] = lambda row:
     `seen` hears of each row at once. Raises GenerationError when they do not. Rounds that could not
     be captured are a failure.
     """
-    roof = Roof(copy_rate(model.device), product_rate(model.device, model.dtype))
+    roof = Roof(memory_rate(model.device), product_rate(model.device, model.dtype))
     check(model)
     failures: list[str] = []
     rows = []
@@ -246,7 +246,7 @@ def _decode(
     with seated(runtime, context, count):
         found = _decoded(runtime, plan.steps, plan.segments)
     least = roof.seconds(model, runtime, context, count)
-    yield _row("decode", shape, "tok/s", found.rates, ("bytes at the copy's rate", count / least))
+    yield _row("decode", shape, "tok/s", found.rates, ("bytes at memory's rate", count / least))
     share = 100 * found.device / found.wall
     yield _row("round over step", shape, "%", [share], ("all of it", 100.0))
     beside = 1e6 * (found.wall - found.device)

@@ -1,21 +1,23 @@
 """What a decode step has to read, and the least time that memory needs for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from ninfer.bench.card import Card
-from ninfer.bench.timer import measure
+from ninfer.bench.replay import replayed
+from ninfer.bench.timer import Timing, measure
 from ninfer.formats.registry import kv_format
 from ninfer.models.config import TextConfig
 from ninfer.models.forward_batch import Caches
 from ninfer.models.qwen3_6.weights import SparseMoeWeights, TextWeights
+from ninfer.ops.linear.roof import read_all
 
 _SIDE: Final = {"cuda": 8192, "cpu": 512}
 _COPIED: Final = 1 << 26
+_READ: Final = 1 << 31
 
 
 def weight_bytes(weights: TextWeights, text: TextConfig, tokens: int) -> float:
@@ -57,10 +59,12 @@ def cache_bytes(caches: Caches, text: TextConfig, context: int, sequences: int) 
     return sequences * (read + states)
 
 
-def copy_rate(device: torch.device) -> float:
-    """Bytes per second that a large copy reads and writes."""
+def memory_rate(device: torch.device) -> float:
+    """Bytes per second that memory gives: on a card to a kernel that only reads, else to a copy."""
     if device.type == "cuda":
-        return 1e9 * Card.first().copy_rate()
+        source = torch.zeros(_READ, dtype=torch.uint8, device=device)
+        sink = torch.zeros(1, dtype=torch.int32, device=device)
+        return _READ / replayed([lambda: read_all(source, sink)]).median
     source = torch.zeros(_COPIED, dtype=torch.uint8)
     target = torch.empty_like(source)
     return 2 * _COPIED / measure(lambda: target.copy_(source)).median
@@ -70,9 +74,13 @@ def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of a large square product, by torch."""
     side = _SIDE[device.type]
     a, b = (torch.ones((side, side), dtype=dtype, device=device) for _ in range(2))
-    if device.type == "cuda":
-        return 2 * side**3 / Card.first().time([lambda: a @ b]).median
-    return 2 * side**3 / measure(lambda: a @ b).median
+    time = replayed if device.type == "cuda" else _measured
+    return 2.0 * side**3 / time([lambda: a @ b]).median
+
+
+def _measured(calls: Sequence[Callable[[], object]]) -> Timing:
+    (call,) = calls
+    return measure(call)
 
 
 def operations(weights: TextWeights, text: TextConfig) -> float:

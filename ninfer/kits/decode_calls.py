@@ -52,7 +52,7 @@ def round_calls(
     most = 1 + (MOST_DRAFTS[spec] if spec else 0)
     for count, width in shapes:
         if width <= most:
-            shape = RoundShape(count, width)
+            shape = RoundShape(count, width, observes=width > 1 or spec != "mtp")
             yield partial(play, rounds.model, layout_of(shape, _META), new_output(shape, _META))
 
 

@@ -23,6 +23,7 @@ _PARTIAL_BYTES: Final = 256 << 20
 _DRAW_BYTES: Final = 1 << 19
 _WINDOWS: Final = 5
 _GRAPHS: Final = 64
+_BEHIND: Final = 16
 _GRAPH_BYTES: Final = 2 << 20
 _PAGE: Final = 64
 _LOGIT_BYTES: Final = 24  # of one logit while penalties, masks and candidates are worked out
@@ -52,7 +53,10 @@ def pass_bytes(text: TextConfig, sizes: PassSizes) -> int:
 def round_bytes(text: TextConfig, sequences: int, window: int, context: int) -> int:
     """Bytes that decode rounds keep of so many sequences: counts of ids, page tables, drafts."""
     pages = -(-(context + 2 * window) // _PAGE)
-    lane = 4 * text.vocab_rows + 8 * (pages + window) + _WIDE * text.hidden
+    lane = 4 * text.vocab_rows + 8 * (pages + window)
+    if window > 1:
+        # What a drafter keeps between rounds: a last state, and rows that it takes in later.
+        lane += _WIDE * text.hidden * (1 + _BEHIND) + 8 * _BEHIND
     return sequences * lane
 
 

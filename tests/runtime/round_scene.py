@@ -86,6 +86,7 @@ class Oracle:
     truth: dict[tuple[int, ...], tuple[int, ...]]  # prompt to answer
     rate: float
     source: str = "oracle"
+    most_behind: int = 0
     taps: tuple[int, ...] = ()
     counts: list[int] = field(default_factory=list)
     left: list[tuple[int, ...]] = field(default_factory=list)

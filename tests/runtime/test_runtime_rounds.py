@@ -315,3 +315,75 @@ def test_every_tier_is_a_window_that_memory_was_planned_for(scene: Callable[...,
         [0],
     ]
     assert all(drafts >= 0 for drafts in _DRAFTS)
+
+
+def drafted(runtime: Runtime, asked: list[object]) -> dict[tuple[object, ...], tuple[int, ...]]:
+    """Drafts by prompt and frontier, of a whole run."""
+    found = {}
+    speculation = runtime.speculation
+    assert speculation is not None
+    judge = speculation._judge
+
+    def spy(row, tried):  # type: ignore[no-untyped-def]  # a stand-in
+        if tried.drafts:
+            prompt = tuple(row.sequence.tokens[: row.sequence.prompt_length])
+            found[prompt, tried.frontier] = tried.drafts
+        judge(row, tried)
+
+    speculation._judge = spy
+    tokens_of(runtime, asked)
+    return found
+
+
+@pytest.mark.parametrize("every", [1, 3, 20])
+@pytest.mark.parametrize("kind", ["mtp", "dflash", "dflash2"])
+def test_rounds_draft_what_the_host_would(
+    scene: Callable[..., Scene], kind: str, every: int
+) -> None:
+    """Also behind rounds without drafts, whose rows the MTP layer takes in later, many at once."""
+    one = scene(kind)
+    plain = one.runtime()
+    assert plain.speculation is not None
+    asked = [replace(r, max_tokens=44) for r in requests(17, 3)]
+    plain.speculation._window = None
+    expected = drafted(plain, asked)
+    runtime = one.runtime(rounds=RoundOptions(1))
+    speculation, turns = runtime.speculation, []
+    assert speculation is not None
+    speculation._window = None
+    honest = speculation.plan_round
+
+    def sometimes(*args):  # type: ignore[no-untyped-def]  # a stand-in
+        turns.append(1)
+        return honest(*args) if len(turns) % every == 0 else 0
+
+    speculation.plan_round = sometimes
+    found = drafted(runtime, asked)
+    assert len(found) >= 60 // every and rounds_of(runtime).played > 40
+    # The host stops at the end of the answer, a round drafts beyond it.
+    same = [
+        drafts[: len(expected[key])] == expected[key][: len(drafts)]
+        for key, drafts in found.items()
+        if key in expected
+    ]
+    assert len(same) >= 40 // every and all(same)
+
+
+def test_the_layer_that_drafts_rests_while_nobody_drafts(scene: Callable[..., Scene]) -> None:
+    one = scene("mtp")
+    runtime = one.runtime(rounds=RoundOptions(0))
+    speculation = runtime.speculation
+    assert speculation is not None
+    speculation.plan_round = lambda *args: 0
+    (drafter,) = [speculation.proposer.drafter]
+    calls, forward = [], drafter.forward
+
+    def counted(batch, hidden):  # type: ignore[no-untyped-def]  # a stand-in
+        calls.append(batch.tokens.shape[0])
+        return forward(batch, hidden)
+
+    drafter.forward = counted
+    asked = [request([1, 2, 3], max_tokens=60)]
+    assert tokens_of(runtime, asked) == tokens_of(one.runtime(), asked)
+    # The prompt, then 59 rounds, of which every sixteen cost one call.
+    assert calls == [3, 16, 16, 16]

@@ -12,6 +12,7 @@ import torch
 from ninfer.runtime.commit import advanced, cut_at_end
 from ninfer.runtime.config import RuntimeConfig
 from ninfer.runtime.requests import Progress
+from ninfer.runtime.rounds.drafting import RoundDrafter
 from ninfer.runtime.rounds.graphs import Flight, Played, Player, player_for
 from ninfer.runtime.rounds.lanes import MOST_FLIGHTS
 from ninfer.runtime.rounds.layout import RoundShape
@@ -94,6 +95,7 @@ class DecodeRounds:
         self._reserve = reserve
         self._table = model.table
         self._lanes: dict[Sequence, int] = {}  # lanes of the table that are up to date
+        self._behind = 0  # rounds that the drafter has yet to take in, of every lane
         self._rounds: deque[_Round] = deque()
         self.player: Player = player_for(
             lambda layout, out: play(self.model, layout, out),
@@ -112,13 +114,16 @@ class DecodeRounds:
         """Run and capture the usual shapes before there are sequences."""
         self._table.settle()
         self.player.warm_up(self._usual())
+        if self._drafter is not None and self._drafter.most_behind:
+            self._drafter.catch_up(self._table.first(0), 0)
 
     def _usual(self) -> Iterator[RoundShape]:
         for count in range(1, min(self._slots, _WARM_SEQUENCES) + 1):
             for drafts in self._tiers(count):
                 # Rounds with drafts of the host are captured when they are first met.
-                if not drafts or (self._sources and self._sources.drafter):
-                    yield RoundShape(count, 1 + drafts)
+                if not drafts or self._drafter:
+                    later = not drafts and self._drafter and self._drafter.most_behind
+                    yield RoundShape(count, 1 + drafts, observes=not later)
 
     def obstacle(self, running: Items[Sequence]) -> PlainReason | None:
         """Why the next step cannot be a round of all running sequences; None when it can."""
@@ -129,8 +134,7 @@ class DecodeRounds:
                 return reason
         if self._speculation is not None and self._sources is None:
             return PlainReason.PROPOSER
-        drafter = self._sources.drafter if self._sources else None
-        if drafter is not None:
+        if (drafter := self._drafter) is not None:
             joining = (s for s in running if s not in self._lanes)
             if not all(drafter.knows(s) for s in joining):
                 return PlainReason.UNSEEN
@@ -161,13 +165,36 @@ class DecodeRounds:
     def abandon(self) -> None:
         """Forget what is under way, after a round that failed."""
         self._rounds.clear()
-        self._lanes = {}
+        self._lanes, self._behind = {}, 0
 
     def _leave(self) -> None:
-        if self._sources and self._sources.drafter:
+        """Let the drafter's proposer know what the drafter knows, and give up the lanes."""
+        if self._drafter is not None:
+            # A page of one that has ended may be another's by now.
             staying = [s for s in self._lanes if s.status is Status.RUNNING and s.decodes]
-            self._sources.drafter.leave(staying)
-        self._lanes = {}
+            self._seat(staying, [])
+            self._catch_up()
+            self._drafter.leave(staying)
+        self._lanes, self._behind = {}, 0
+
+    @property
+    def _drafter(self) -> RoundDrafter | None:
+        return self._sources.drafter if self._sources else None
+
+    def _catch_up(self) -> None:
+        """Let the drafter take in what it has left for later."""
+        if self._behind and self._drafter is not None:
+            self._drafter.catch_up(self._table.first(len(self._lanes)), self._behind)
+        self._behind = 0
+
+    def _defers(self, drafts: int) -> bool:
+        """Whether the drafter leaves the rows of the next round for later; counts them if so."""
+        most = self._drafter.most_behind if self._drafter else 0
+        defers = most > 0 and not drafts
+        if self._behind == most or not defers:
+            self._catch_up()
+        self._behind += defers
+        return defers
 
     def _start(self, running: Items[Sequence]) -> "_Start":
         """Start a round of all who have not certainly ended."""
@@ -182,10 +209,11 @@ class DecodeRounds:
         if looked_up and self._rounds:
             # The host drafts behind tokens that it knows.
             return _Start.LATER
-        shape = RoundShape(len(lanes), 1 + drafts, given=looked_up)
-        if not all(self._reserve(s, self._reach(s) + shape.width) for s in lanes):
+        if not all(self._reserve(s, self._reach(s) + 1 + drafts) for s in lanes):
             return _Start.NO_PAGES
         self._seat(staying, lanes[len(staying) :])
+        observes = not self._defers(drafts)
+        shape = RoundShape(len(lanes), 1 + drafts, given=looked_up, observes=observes)
         if looked_up:
             assert self._sources is not None
             self._table.give(self._sources.looked_up(lanes, drafts), drafts)
@@ -235,16 +263,24 @@ class DecodeRounds:
         """Give these sequences the first lanes: those that stay keep what the device knows."""
         if staying and len(staying) < len(self._lanes):
             self._table.keep([self._lanes[s] for s in staying])
-        self._table.write(len(staying), joining)
+        self._lanes = {s: lane for lane, s in enumerate(staying)}
+        if joining:
+            self._join(joining)
+        self._table.add_pages(list(self._lanes))
+
+    def _join(self, joining: Items[Sequence]) -> None:
+        """Give these sequences the lanes behind those that are taken."""
+        # What the others have left for later is not theirs.
+        self._catch_up()
+        first = len(self._lanes)
+        self._table.write(first, joining)
+        self._lanes |= {s: first + index for index, s in enumerate(joining)}
         for s in joining:
             s.drafts = []
             if self._speculation:
                 self._speculation.forget_drafts(s)
-        if self._sources and self._sources.drafter:
-            self._sources.drafter.join(joining)
-        lanes = (*staying, *joining)
-        self._lanes = {s: lane for lane, s in enumerate(lanes)}
-        self._table.add_pages(lanes)
+        if self._drafter is not None:
+            self._drafter.join(joining)
 
     def _take_in(self, one: _Round) -> list[Progress]:
         """Land a round, and commit what it gave to those who are still there."""

@@ -19,6 +19,9 @@ from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.speculative.block import BlockProposer, TemperedChoice
 from ninfer.runtime.speculative.mtp import MtpProposer
 
+# Rows of a sequence that the MTP layer takes in at once, at about the cost of one.
+MOST_BEHIND: Final = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -55,6 +58,22 @@ class RoundDrafter(Protocol):
         """Take in all rows of a pass, of which `counts` stand."""
         ...
 
+    @property
+    def most_behind(self) -> int:
+        """Rounds without drafts whose rows it can take in later, all at once; 0: none."""
+        ...
+
+    def defer(self, lanes: Lanes, layout: Layout, verified: Verified) -> None:
+        """Keep the rows of a pass of one row each instead of `observe`."""
+        ...
+
+    def catch_up(self, lanes: Lanes, rounds: int) -> None:
+        """Take in what so many rounds have left for these lanes, and forget the rest.
+
+        Not part of a round.
+        """
+        ...
+
     def knows(self, sequence: Sequence) -> bool:
         """Whether the proposer has observed all but the newest token."""
         ...
@@ -73,11 +92,16 @@ class MtpDrafter:
 
     source: Final = "mtp"
     taps: tuple[int, ...] = ()
+    most_behind: Final = MOST_BEHIND
 
     def __init__(self, proposer: MtpProposer, runtime: RuntimeConfig, hidden: int) -> None:
         self._proposer = proposer
         size = (runtime.state_slots, hidden)
         self._tails = torch.zeros(size, dtype=runtime.dtype, device=runtime.device)
+        later = (runtime.state_slots, MOST_BEHIND)
+        self._later = self._tails.new_zeros((*later, hidden))  # states of rows left for later
+        self._following = torch.zeros(later, dtype=torch.int64, device=runtime.device)
+        self._behind = torch.zeros(1, dtype=torch.int64, device=runtime.device)
 
     def propose(self, lanes: Lanes, layout: Layout) -> Tensor:
         """See RoundDrafter."""
@@ -101,6 +125,28 @@ class MtpDrafter:
         last = layout.offsets[:-1] + verified.counts - 1
         self._tails[lanes.slots] = states[last]
 
+    def defer(self, lanes: Lanes, layout: Layout, verified: Verified) -> None:
+        """See RoundDrafter: a round without drafts then costs what it costs without a drafter."""
+        place = self._behind.expand(lanes.slots.shape)
+        self._later[lanes.slots, place] = verified.passed.hidden
+        self._following[lanes.slots, place] = verified.tokens
+        self._behind += 1
+
+    def catch_up(self, lanes: Lanes, rounds: int) -> None:
+        """See RoundDrafter."""
+        self._behind.zero_()
+        count = lanes.slots.shape[0]
+        if not count or not rounds:
+            return
+        tokens = self._following[lanes.slots, :rounds]
+        first = lanes.frontiers - rounds
+        rows = ops.block_rows(tokens[:, 0], tokens[:, 1:], first, lanes.pages, PAGE_SIZE)
+        offsets = torch.arange(count + 1, device=tokens.device) * rounds
+        batch = forward_batch(lanes, rows, offsets, rounds)
+        hidden = self._later[lanes.slots, :rounds].flatten(0, 1)
+        states = self._proposer.forward(batch, hidden)
+        self._tails[lanes.slots] = states.view(count, rounds, -1)[:, -1]
+
     def knows(self, sequence: Sequence) -> bool:
         """See RoundDrafter."""
         return self._proposer.tail(sequence) is not None
@@ -122,6 +168,7 @@ class BlockDrafter:
     """The block of `BlockProposer` in fixed shapes; its context lies in the sequences' pages."""
 
     source: Final = "block"
+    most_behind: Final = 0
 
     def __init__(self, proposer: BlockProposer, choose: TemperedChoice) -> None:
         self.taps: Final = proposer.taps
@@ -150,6 +197,14 @@ class BlockDrafter:
         """See RoundDrafter."""
         rows = verified.rows
         self._proposer.extend(verified.passed.taps, ContextRows(rows.positions, rows.kv_slots))
+
+    def defer(self, lanes: Lanes, layout: Layout, verified: Verified) -> None:
+        """See RoundDrafter; it is never asked to."""
+        raise AssertionError(self.source)
+
+    def catch_up(self, lanes: Lanes, rounds: int) -> None:
+        """See RoundDrafter; there is never anything."""
+        raise AssertionError(self.source)
 
     def knows(self, sequence: Sequence) -> bool:
         """See RoundDrafter; the context is in its pages."""

@@ -16,6 +16,7 @@ class RoundShape:
     count: int  # sequences
     width: int  # rows of a sequence: the anchor and its drafts
     given: bool = False  # the host has written drafts for some of them
+    observes: bool = True  # the drafter takes in the rows now, not later
 
     @property
     def rows(self) -> int:

@@ -56,7 +56,8 @@ def play(model: RoundModel, layout: Layout, out: Tensor) -> None:
     foreseen = torch.cat((fed, layout.nothing), dim=1).flatten()
     counts, newest = model.accept(tokens, foreseen, layout.offsets)
     if model.drafter is not None:
-        model.drafter.observe(lanes, layout, Verified(rows, batch, passed, tokens, counts))
+        take = model.drafter.observe if shape.observes else model.drafter.defer
+        take(lanes, layout, Verified(rows, batch, passed, tokens, counts))
     _commit(model, lanes, layout, tokens, counts, newest)
     drawn = tokens.view(shape.count, shape.width)
     torch.cat((counts.unsqueeze(1), drawn, fed), dim=1, out=out)
