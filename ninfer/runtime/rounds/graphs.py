@@ -145,7 +145,8 @@ class CudaPlayer:
     @property
     def captured(self) -> int:
         """See Player."""
-        return sum(known.graph is not None for known in self._known.values())
+        # May be asked from another thread.
+        return sum(known.graph is not None for known in list(self._known.values()))
 
     def start(self, shape: RoundShape) -> Flight:
         """See Player."""
