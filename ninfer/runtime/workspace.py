@@ -52,7 +52,7 @@ def pass_bytes(text: TextConfig, sizes: PassSizes) -> int:
 
 def round_bytes(text: TextConfig, sequences: int, window: int, context: int) -> int:
     """Bytes that decode rounds keep of so many sequences: counts of ids, page tables, drafts."""
-    pages = -(-(context + 2 * window) // _PAGE)
+    pages = 16 * -(-(context + 2 * window) // (16 * _PAGE))
     lane = 4 * text.vocab_rows + 8 * (pages + window)
     if window > 1:
         # What a drafter keeps between rounds: a last state, and rows that it takes in later.

@@ -16,6 +16,7 @@ from ninfer.runtime.sequence import Sequence
 # Rounds of a sequence that may be under way at once, each a window long.
 MOST_FLIGHTS: Final = 2
 _WHOLE: Final = 7
+_ALIGNED: Final = 16
 _SIGNED: Final = 1 << 63
 
 
@@ -43,11 +44,12 @@ class LaneTable:
 
     def __init__(self, runtime: RuntimeConfig, vocab_rows: int) -> None:
         lanes, device = runtime.state_slots, runtime.device
-        width = pages_for(runtime.max_context + MOST_FLIGHTS * runtime.window)
+        width = _aligned(pages_for(runtime.max_context + MOST_FLIGHTS * runtime.window))
+        columns = _aligned(lanes)
         self._device = device
-        self._whole = torch.zeros((_WHOLE, lanes), dtype=torch.int64, device=device)
-        self._wide = torch.zeros((3, lanes), dtype=torch.float64, device=device)
-        self._narrow = torch.zeros((3, lanes), dtype=torch.float32, device=device)
+        self._whole = torch.zeros((_WHOLE, columns), dtype=torch.int64, device=device)
+        self._wide = torch.zeros((3, columns), dtype=torch.float64, device=device)
+        self._narrow = torch.zeros((3, columns), dtype=torch.float32, device=device)
         self._pages = torch.zeros((lanes, width), dtype=torch.int64, device=device)
         self._given = torch.zeros((lanes, runtime.window - 1), dtype=torch.int64, device=device)
         self.counts = torch.zeros((lanes, vocab_rows), dtype=torch.int32, device=device)
@@ -142,6 +144,11 @@ class LaneTable:
         times = [count for s in penalised for count in s.counts.values()]
         where, tokens, often = upload(np.array((rows, ids, times)), self._device)
         self.counts[where, tokens] = often.int()
+
+
+def _aligned(count: int) -> int:
+    """So many or a few more: kernels are compiled for rows that start at an alignment, or none."""
+    return -(-count // _ALIGNED) * _ALIGNED
 
 
 def _whole(sequences: Items[Sequence]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

@@ -1,12 +1,14 @@
 """Shapes of rounds, and the constants of each on the device."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from ninfer import ops
+
+_ALIGNED: Final = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +34,7 @@ class Layout:
     offsets: Tensor  # [B + 1] int64
     single: Tensor  # [B + 1] int64, offsets of one row each
     rows: Tensor  # [T] int64, 0..T - 1
-    lanes: Tensor  # [T] int64, lane of each row
+    lanes: Tensor  # [T or more] int64, lane of each row; a multiple of 16, so that rows are aligned
     drafts: Tensor  # [B * (W - 1)] int64, rows behind the anchors
     purposes: Tensor  # [T] int64
     held: Tensor | None  # [B] bool; None where nothing can be rejected
@@ -51,7 +53,7 @@ def layout_of(shape: RoundShape, device: torch.device) -> Layout:
         offsets=torch.arange(count + 1) * width,
         single=torch.arange(count + 1),
         rows=rows,
-        lanes=rows // width,
+        lanes=torch.arange(-(-total // _ALIGNED) * _ALIGNED).clamp_max(total - 1) // width,
         drafts=rows[rows % width > 0],
         purposes=torch.full((total,), int(ops.Purpose.DECODE)),
         held=torch.ones(count, dtype=torch.bool) if width > 1 else None,

@@ -93,7 +93,7 @@ def _by_row(settings: Tensor, layout: Layout) -> Iterator[Tensor]:
     """Settings [3, B] of the lanes as three of the rows [T]."""
     if layout.shape.width == 1:
         return iter(settings.unbind())
-    return iter(settings.index_select(1, layout.lanes).unbind())
+    return iter(settings.index_select(1, layout.lanes)[:, : layout.shape.rows].unbind())
 
 
 def _earlier(fed: Tensor, layout: Layout) -> Tensor:
