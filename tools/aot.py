@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--tokens", type=int, nargs="+", default=list(TOKENS))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--every", type=int, default=1, help="N: only each N-th launch of a list")
+    parser.add_argument("--rounds", action="store_true", help="what decode rounds launch instead")
     parser.add_argument("--relocate", action="store_true")
     options = parser.parse_args(argv)
     if options.relocate:
@@ -41,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         str(options.folder.resolve()),
         options.arch,
         options.model,
-        options.tokens,
+        () if options.rounds else options.tokens,
         options.jobs,
         every=options.every,
     )

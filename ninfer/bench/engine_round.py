@@ -1,8 +1,9 @@
-"""Host time of a decode round outside the model and the sampling ops, for each sequence.
+"""Host time of a decode step outside the work of the device, for each sequence.
 
 It takes in admission, planning, batch building, settings of the draws and random numbers,
-acceptance, commits and the text events of every sequence. Left out are the forward pass with its
-output head and the ops that work on logits, which are the model's share on any backend.
+acceptance, commits and the text events of every sequence. Of a step from the host the forward pass
+with its output head and the ops that work on logits are left out, which are the model's share on
+any backend; of a round on the device, all that is in its graph on a card.
 """
 
 import statistics
@@ -21,6 +22,8 @@ from ninfer.engine import Engine, EngineOptions, GenerationOptions
 from ninfer.models.forward_batch import ForwardBatch
 from ninfer.ops import dispatch
 from ninfer.runtime.model_runner import ModelRunner, Pass
+from ninfer.runtime.rounds import DecodeRounds
+from ninfer.runtime.rounds.graphs import EagerPlayer
 
 COUNTS: Final = (1, 8, 64)
 # Microseconds that a round may take for each sequence.
@@ -88,6 +91,10 @@ class TimedRunner(ModelRunner):
 def left_out(engine: Engine) -> Iterator[Stopwatch]:
     """Count what the model and the sampling ops take inside the block."""
     watch, runtime = Stopwatch(), engine._runtime
+    if runtime.rounds is not None:
+        with _played(runtime.rounds, watch):
+            yield watch
+        return
     forms = dispatch.current(_SAMPLING_OPS)
     dispatch.register(_BACKEND, *(watch.over(name, form) for name, form in forms.items()))
     runner = runtime._runner
@@ -97,6 +104,18 @@ def left_out(engine: Engine) -> Iterator[Stopwatch]:
             yield watch
     finally:
         runtime._runner = runner
+
+
+@contextmanager
+def _played(rounds: DecodeRounds, watch: Stopwatch) -> Iterator[None]:
+    player = rounds.player
+    assert isinstance(player, EagerPlayer)
+    play = player.play
+    player.play = watch.over("play", play)
+    try:
+        yield
+    finally:
+        player.play = play
 
 
 def host_times(engine: Engine, kind: str, count: int, rounds: int, seed: int) -> list[float]:
@@ -131,7 +150,7 @@ def row_of(engine: Engine, kind: str, count: int, rounds: int, repeats: int) -> 
         for turn in range(repeats)
     )
     return Row(
-        name=f"host, {kind}",
+        name=f"{'host' if engine._runtime.rounds is None else 'round'}, {kind}",
         shape={"like": LIKE, "sequences": count},
         unit="us/sequence",
         value=medians[repeats // 2],
@@ -144,13 +163,22 @@ def row_of(engine: Engine, kind: str, count: int, rounds: int, repeats: int) -> 
 
 
 def run(*, scale: str = "micro", rounds: int = 16, repeats: int = 3) -> list[Row]:
-    """Check, then time rounds by number of sequences and kind of sampling."""
+    """Check, then time steps by way, kind of sampling and number of sequences."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.ninfer"
         synthesise(path, like=LIKE, scale=scale)
-        options = EngineOptions(
-            artifact=path, device="cpu", max_concurrency=max(COUNTS), max_context=512
-        )
-        engine = Engine.load(options)
-        check(engine, 8)
-        return [row_of(engine, kind, count, rounds, repeats) for kind in KINDS for count in COUNTS]
+        rows = []
+        for in_rounds in (False, True):
+            options = EngineOptions(
+                artifact=path,
+                device="cpu",
+                max_concurrency=max(COUNTS),
+                max_context=512,
+                cuda_graph=in_rounds,
+            )
+            engine = Engine.load(options)
+            check(engine, 8)
+            rows += [
+                row_of(engine, kind, count, rounds, repeats) for kind in KINDS for count in COUNTS
+            ]
+        return rows

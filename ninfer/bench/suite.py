@@ -12,7 +12,7 @@ from ninfer.bench import (
     engine_round,
     formats,
 )
-from ninfer.bench.machine import Machine, this_machine
+from ninfer.bench.machine import Machine, has_card, this_machine
 from ninfer.bench.report import Findings, Report, Row
 from ninfer.errors import UsageError
 from ninfer.lazy import lazy_exports
@@ -49,6 +49,8 @@ _DEVICES: Final = {"ops": "cuda", "ops-variants": "cuda"}
 
 def machine_of(name: str) -> Machine:
     """The machine that a benchmark of that name measures."""
+    if name == "engine" and has_card():
+        return this_machine("cuda")
     return this_machine(_DEVICES.get(name, "cpu"))
 
 

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,11 +12,12 @@ from ninfer.cli.arguments import Parser, parse, read_text
 from ninfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from ninfer.bench import Report
+    from ninfer.bench import Report, Row
 
 NAMES = (
     "artifact",
     "convert",
+    "engine",
     "engine-batch",
     "engine-cpu",
     "engine-prefix",
@@ -55,6 +57,18 @@ def build_parser() -> Parser:
         metavar="FILE",
         help="tune: table of launch sizes to add the found ones to (default: not set)",
     )
+    parser.add_argument(
+        "--quick", action="store_true", help="engine: fewer sizes, for minutes that cost"
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="NAME",
+        help="engine: qwen3.6-27b or qwen3.6-35b-a3b; repeatable (default: both)",
+    )
+    parser.add_argument(
+        "--scale", metavar="NAME", help="engine: full, tiny or micro (default: full)"
+    )
     return parser
 
 
@@ -77,7 +91,16 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"--json {namespace.json}: the folder cannot be written to")
     if namespace.table is not None and namespace.name != "tune":
         raise UsageError(f"--table: {namespace.name} finds no launch sizes; only tune does")
-    report = _tune(namespace.table) if namespace.name == "tune" else run_benchmark(namespace.name)
+    given = {"--quick": namespace.quick, "--model": namespace.model, "--scale": namespace.scale}
+    if namespace.name != "engine" and any(given.values()):
+        flags = ", ".join(flag for flag, value in given.items() if value)
+        raise UsageError(f"{flags}: only bench engine takes that, not {namespace.name}")
+    if namespace.name == "tune":
+        report = _tune(namespace.table)
+    elif namespace.name == "engine":
+        report = _engine(namespace)
+    else:
+        report = run_benchmark(namespace.name)
     print("\n".join(report.lines()))
     if before is not None:
         print("\n".join(compare(before, report)))
@@ -88,6 +111,21 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--json {namespace.json}: {error.strerror}") from error
         print(f"report: {namespace.json}", file=sys.stderr)
     return 1 if report.failures else 0
+
+
+def _engine(namespace: Namespace) -> "Report":
+    """The engine over random weights of the models asked for."""
+    from ninfer.bench import engine
+
+    def show(row: "Row") -> None:
+        # A run that is cut off leaves what it has found.
+        print(
+            f"{row.key}: {row.value:.4g} ({row.share:.3f} of {row.reference_name})", file=sys.stderr
+        )
+
+    names = namespace.model or engine.MODELS
+    quick, scale = namespace.quick, namespace.scale
+    return engine.run_on_this_machine(names, quick=quick, scale=scale, seen=show)
 
 
 def _tune(table: Path | None) -> "Report":

@@ -126,7 +126,7 @@ class EngineOptions:
     media_cache_mib: int = option(
         0, "memory for decoded images and videos that may come again; 0: none", metavar="N"
     )
-    cuda_graph: bool = option(True, "no CUDA graphs; this version has none yet, so nothing changes")
+    cuda_graph: bool = option(True, "every decode step from the host: no rounds, no CUDA graphs")
     cuda_sync: str | None = option(
         None,
         "how the host waits for the device",

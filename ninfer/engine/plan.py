@@ -140,9 +140,20 @@ def _plan(
         window=1 + drafts,
         matrix_bytes=STATE_BYTES[options.state_dtype],
         snapshot_bytes=options.prefix_cache_mib << 20,
+        rounds=has_rounds(options),
+        graphs=has_rounds(options) and options.backend == "triton",
     )
     margin = size_of("--memory-margin", options.memory_margin)
     return EnginePlan(options, demand, plan_memory(model, demand, memory, margin))
+
+
+def has_rounds(options: EngineOptions) -> bool:
+    """Whether decode rounds run on the device.
+
+    What decoding computed is kept at page borders, which a round may cross: `--reuse-decoded` has
+    none.
+    """
+    return options.cuda_graph and not options.reuse_decoded
 
 
 def _is_affordable(plan: EnginePlan, model: ModelSizes) -> bool:

@@ -37,6 +37,9 @@ class EngineSnapshot:
     prefix_asked_tokens: int = 0  # of prompts that were looked up
     prefix_reused_tokens: int = 0
     prefix_misses: dict[str, int] = field(default_factory=dict)
+    decode_rounds: int = 0  # on the device
+    graphs: int = 0  # of rounds, that exist
+    plain_steps: dict[str, int] = field(default_factory=dict)  # from the host, by reason
     spec_rounds: int = 0
     spec_drafted: int = 0
     spec_accepted: int = 0
@@ -72,6 +75,12 @@ def snapshot_of(runtime: Runtime) -> EngineSnapshot:
             "prefix_asked_tokens": stats.prompt_tokens,
             "prefix_reused_tokens": stats.reused_tokens,
             "prefix_misses": {str(reason): n for reason, n in list(stats.reasons.items())},
+        }
+    if runtime.rounds is not None:
+        numbers |= {
+            "decode_rounds": runtime.rounds.played,
+            "graphs": runtime.rounds.player.captured,
+            "plain_steps": {r.name.lower(): n for r, n in list(runtime.rounds.reasons.items())},
         }
     if runtime.speculation is not None:
         counters = runtime.speculation.counters

@@ -11,11 +11,12 @@ from ninfer.artifact import Identity, open_artifact
 from ninfer.artifact.packaged import locate
 from ninfer.engine.contents import read_contents
 from ninfer.engine.options import EngineOptions
-from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal
+from ninfer.engine.plan import EnginePlan, has_rounds, model_sizes, plan_engine, refusal
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.log import get_logger
-from ninfer.runtime import RuntimeConfig
+from ninfer.ops.dispatch import TRITON
+from ninfer.runtime import RoundOptions, RuntimeConfig
 from ninfer.runtime.memory_plan import ModelSizes
 
 log = get_logger(__name__)
@@ -77,8 +78,21 @@ def resolve(options: EngineOptions, model: ModelSizes) -> Resolved:
             state_dtype=STATE_DTYPES[options.state_dtype],
             max_pending=options.max_pending_requests,
             pending_timeout=options.pending_timeout_ms / 1000,
+            rounds=resolve_rounds(options, device),
         ),
     )
+
+
+def resolve_rounds(options: EngineOptions, device: torch.device) -> RoundOptions | None:
+    """How decode rounds run on a device; None where every step is launched from the host.
+
+    Reference ops wait for their device and cannot be captured; with no graph to replay there is
+    nothing to be ahead of.
+    """
+    if not has_rounds(options):
+        return None
+    captures = device.type == "cuda" and options.backend == TRITON
+    return RoundOptions(ahead=int(captures), captures=captures)
 
 
 def plan_artifact(

@@ -11,6 +11,7 @@ from ninfer.models.qwen3_6.dflash import bind_dflash
 from ninfer.models.qwen3_6.dflash2 import Dflash2Weights, bind_dflash2
 from ninfer.models.qwen3_6.mtp import MtpWeights, bind_mtp
 from ninfer.models.qwen3_6.proposal import ProposalHead, bind_draft_head, full_head
+from ninfer.models.qwen3_6.recipe import Recipe
 from ninfer.runtime import RuntimeConfig
 from ninfer.runtime.sampler import draw_uniform
 from ninfer.runtime.speculative import (
@@ -23,6 +24,8 @@ from ninfer.runtime.speculative import (
     Speculation,
     best_tokens,
     drafter_caches,
+    tempered,
+    untempered,
     walk,
 )
 
@@ -45,7 +48,10 @@ def drafter_prefixes(options: EngineOptions) -> tuple[str, ...]:
 
 
 def bind_drafter(
-    options: EngineOptions, source: WeightSource, config: ModelConfig, table: ParameterTable
+    options: EngineOptions,
+    source: WeightSource,
+    config: ModelConfig,
+    table: Recipe | ParameterTable,
 ) -> DrafterModel | None:
     """Read the drafter that the options ask for; None when they ask for none with weights."""
     if not drafter_prefixes(options):
@@ -88,13 +94,23 @@ def _model_proposer(
         return MtpProposer(weights, target, config.text, head, cache)
     if isinstance(weights, Dflash2Weights):
         assert config.dflash2 is not None
-        choose = walk(weights.selector, head, config.dflash2.selector_top_k, draw_uniform)
-        caches = drafter_caches("dflash2", config, runtime)
-        block, sizes = weights.drafter, config.dflash2
-        return BlockProposer(block, sizes, target.embedding, caches, choose, dtype=runtime.dtype)
+        top_k = config.dflash2.selector_top_k
+        return BlockProposer(
+            weights.drafter,
+            config.dflash2,
+            target.embedding,
+            drafter_caches("dflash2", config, runtime),
+            walk(weights.selector, head, top_k, draw_uniform),
+            dtype=runtime.dtype,
+            tempered=tempered(weights.selector, head, top_k),
+        )
     assert config.dflash is not None
-    caches = drafter_caches("dflash", config, runtime)
-    choose = best_tokens(head)
     return BlockProposer(
-        weights, config.dflash, target.embedding, caches, choose, dtype=runtime.dtype
+        weights,
+        config.dflash,
+        target.embedding,
+        drafter_caches("dflash", config, runtime),
+        best_tokens(head),
+        dtype=runtime.dtype,
+        tempered=untempered(head),
     )

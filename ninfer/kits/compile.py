@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 
+from ninfer.kits.decode_calls import decode_calls
 from ninfer.kits.launches import model_calls
 from ninfer.ops.aot import Compiled, compile_calls, use_cache
 from ninfer.ops.dispatch import set_backend
@@ -19,7 +20,8 @@ def compile_share(share: Share) -> list[Compiled]:
     folder, architecture, model, tokens, first, step, binaries_only = share
     use_cache(folder, binaries_only=binaries_only)
     set_backend("triton", architecture)
-    return compile_calls(model_calls(model, tokens)[first::step], [architecture])
+    calls = model_calls(model, tokens) if tokens else decode_calls(model)
+    return compile_calls(calls[first::step], [architecture])
 
 
 def compile_models(
@@ -34,7 +36,8 @@ def compile_models(
 ) -> list[Compiled]:
     """Fill a cache with the Triton kernels of models; what each launch came to.
 
-    `every` N takes only each N-th launch of a list.
+    Without `tokens` these are all kernels that decode rounds launch. `every` N takes only each N-th
+    launch of a list.
     """
     # Few architectures on many cores: shares of one list. Many on few: whole lists.
     shares = max(1, -(-jobs // (len(architectures) * len(models))))

@@ -13,6 +13,7 @@ from ninfer.kits.attention_launches import attention_calls
 from ninfer.kits.mixer_calls import mixer_calls
 from ninfer.kits.round_calls import round_calls
 from ninfer.kits.row_calls import row_calls
+from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6.products import mixtures, products
 from ninfer.models.qwen3_6.recipe import recipe_for
 from ninfer.models.qwen3_6.weights import SparseMoeWeights
@@ -31,17 +32,22 @@ def models() -> tuple[str, ...]:
     return tuple("/".join(identity) for identity in REGISTERED)
 
 
+def registered(name: str) -> tuple[ModelConfig, str]:
+    """Configuration and weights id of a name. Raises UsageError for one outside `models()`."""
+    found = {"/".join(identity): config for identity, config in REGISTERED.items()}
+    if name not in found:
+        raise UsageError(f"model {name!r} has no list of kernels; known: {', '.join(found)}")
+    return found[name], name.split("/")[1]
+
+
 def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:
     """Calls of ops that between them launch every kernel of a model, by the chosen backend.
 
     Each op and weight shape, and attention by each cache format, comes once with each of the token
     counts, in bf16. Raises UsageError for a name outside `models()`.
     """
-    found = {"/".join(identity): config for identity, config in REGISTERED.items()}
-    if name not in found:
-        raise UsageError(f"model {name!r} has no list of kernels; known: {', '.join(found)}")
-    config = found[name]
-    recipe = recipe_for(config, name.split("/")[1])
+    config, weights = registered(name)
+    recipe = recipe_for(config, weights)
     calls: dict[tuple[str, ...], list[Call]] = {}
     top_k = config.text.moe.top_k if config.text.moe else 0
     for op, weight in products(config, recipe):

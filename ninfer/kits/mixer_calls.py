@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Final
 
 import torch
@@ -35,25 +36,24 @@ def mixer_calls(
     weights = next(layer.mixer for layer in layers if isinstance(layer.mixer, GdnWeights))
     for count in tokens:
         hidden = _empty(count, config.text.hidden)
-        for kept in _STATES:
-            yield partial(
-                gdn_mixer, hidden, weights, config.text, _batch(count), _state(config, kept)
-            )
+        for kept, holds in product(_STATES, (True, False)):
+            batch, state = _batch(count, holds=holds), _state(config, kept)
+            yield partial(gdn_mixer, hidden, weights, config.text, batch, state)
 
 
 def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=_META)
 
 
-def _batch(count: int) -> ForwardBatch:
-    """One sequence, some of whose rows may be held."""
+def _batch(count: int, *, holds: bool) -> ForwardBatch:
+    """One sequence; with `holds` some of its rows may be held."""
     integers = partial(_empty, dtype=torch.int64)
     rows = RaggedRows(
         offsets=integers(2),
         kv_lengths=integers(1),
         page_table=integers(1, 1),
         state_slots=integers(1),
-        held=_empty(1, dtype=torch.bool),
+        held=_empty(1, dtype=torch.bool) if holds else None,
     )
     return ForwardBatch(
         tokens=integers(count),

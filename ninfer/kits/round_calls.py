@@ -23,7 +23,7 @@ _META: Final = torch.device("meta")
 # Rows of a call: kernels do not depend on them.
 _ROWS: Final = 8
 _PAGE: Final = 64
-_DRAFTS: Final = (1, 3, 7, 15)
+_DRAFTS: Final = (0, 1, 3, 7, 15)
 
 
 def round_calls(config: ModelConfig) -> Iterator[Callable[[], object]]:
@@ -60,7 +60,8 @@ def _sampling(logits: Tensor, limit: int) -> Iterator[Callable[[], object]]:
     masks = _ints(_ROWS, -(-vocabulary // 32), dtype=torch.int32)
     allowed = AllowedTokens(masks, _ints(_ROWS))
     rules: dict[str, Any] = {"bias": bias, "penalties": penalties, "allowed": allowed}
-    for given in ({}, rules):
+    # Decode rounds have penalties alone.
+    for given in ({}, {"penalties": penalties}, rules):
         yield partial(ops.next_tokens, logits, draws, limit=limit, **given)
     # Logits as the separate rules leave them, and as the head does.
     for x in (logits, _floats(*logits.shape)):

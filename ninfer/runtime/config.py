@@ -10,6 +10,18 @@ PAGE_SIZE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """How decode rounds run on the device.
+
+    `ahead` rounds are under way while the host reads an earlier one. With `captures` rounds on a
+    card are captured into graphs, which asks that no op waits for the host.
+    """
+
+    ahead: int = 0
+    captures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeConfig:
     """What the runtime allocates and how it cuts work."""
 
@@ -24,6 +36,7 @@ class RuntimeConfig:
     window: int = 1  # rows of a decode piece: the anchor and its drafts
     max_pending: int = 16  # sequences that may wait for a place
     pending_timeout: float | None = None  # seconds from arrival in which one must get a place
+    rounds: RoundOptions | None = None  # None: every step runs op by op from the host
 
 
 def pages_for(tokens: int) -> int:

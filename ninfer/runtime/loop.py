@@ -9,11 +9,13 @@ from functools import partial
 import torch
 
 from ninfer.errors import CapacityError, ContextError
+from ninfer.log import get_logger
 from ninfer.models.config import ModelConfig
 from ninfer.models.qwen3_6 import TextWeights, VisionWeights
 from ninfer.request import FinishReason, Media, MediaRun, SamplingParams
 from ninfer.runtime.batch import Piece, build_batch, target_rows
 from ninfer.runtime.cache_views import page_views
+from ninfer.runtime.commit import advanced, begun, cut_at_end
 from ninfer.runtime.config import RuntimeConfig, pages_for
 from ninfer.runtime.deadlines import overdue
 from ninfer.runtime.forks import Forks
@@ -31,11 +33,14 @@ from ninfer.runtime.requests import (
     check_sampling,
     new_sequence,
 )
+from ninfer.runtime.rounds import DecodeRounds, decode_rounds
 from ninfer.runtime.sampler import Drawn, draw_pieces
 from ninfer.runtime.scheduler import Scheduler
 from ninfer.runtime.sequence import Sequence, Status
 from ninfer.runtime.speculative import Speculation
 from ninfer.runtime.state_slots import StateSlotPool
+
+log = get_logger(__name__)
 
 
 class Runtime:
@@ -80,6 +85,14 @@ class Runtime:
             commits_pages=bool(prefix and prefix.reuse_decoded),
         )
         self._media = MediaEncoding(self._runner.encode)
+        self.rounds = decode_rounds(
+            lambda batch, taps: self._runner.run(batch, taps),
+            caches,
+            config.text,
+            runtime,
+            speculation,
+            self._scheduler.reserve,
+        )
 
     @property
     def has_work(self) -> bool:
@@ -160,13 +173,34 @@ class Runtime:
         failed = self._media.advance(self._scheduler.running)
         if failed:
             ended += self._ended([Progress(failed[0], (), error=failed[1])])
+        if self.rounds and (found := self._play(self.rounds)) is not None:
+            return ended + self._ended(found)
         pieces = self._scheduler.plan()
         results = self._ended(self._pass(pieces)) if pieces else []
-        if self.speculation and pieces:
+        if self.speculation and pieces and not self._goes_on_in_rounds():
             self._draft(self.speculation)
         if self.prefixes and not self._scheduler.running and not ended:
             self.prefixes.pause()
         return ended + [p for p in results if p.tokens or p.finish or p.error]
+
+    def _play(self, rounds: DecodeRounds) -> list[Progress] | None:
+        """What a round of all that run gave; None where a pass may follow instead."""
+        try:
+            found = rounds.advance(self._scheduler.running)
+            return found if found or rounds.under_way else None
+        except torch.OutOfMemoryError:
+            # Some layers may have taken in rows and others not, so everyone starts anew.
+            log.warning("no memory for a decode round: from now on steps run op by op")
+            rounds.abandon()
+            self.rounds = None
+            for sequence in list(reversed(self._scheduler.running)):
+                self._scheduler.preempt(sequence)
+            return None
+
+    def _goes_on_in_rounds(self) -> bool:
+        """Whether nothing that is known now keeps the next step from being a round."""
+        rounds, running = self.rounds, self._scheduler.running
+        return rounds is not None and rounds.obstacle(running) is None
 
     def _is_ready(self, sequence: Sequence) -> bool:
         """Whether a waiting sequence can start: what it takes over is in memory."""
@@ -238,7 +272,7 @@ class Runtime:
         self, pieces: Items[Piece], drawn: Items[Drawn], slots: torch.Tensor
     ) -> list[Progress]:
         """Take in what was drawn, and the rows that count for it."""
-        cuts = [_cut(p.sequence, d.tokens) for p, d in zip(pieces, drawn, strict=True)]
+        cuts = [cut_at_end(p.sequence, d.tokens) for p, d in zip(pieces, drawn, strict=True)]
         # A held piece commits as many rows as it has tokens to show: the anchor and right drafts.
         kept = [len(c[0]) if p.held else p.count for p, c in zip(pieces, cuts, strict=True)]
         if self._runtime.window > 1:
@@ -255,7 +289,7 @@ class Runtime:
             sequence.drafts = []
             if self.prefixes:
                 self.prefixes.keep(sequence)
-            results.append(_advance(sequence, *cut, found))
+            results.append(advanced(sequence, *cut, found))
         return results
 
     def _inherit(
@@ -274,7 +308,7 @@ class Runtime:
                 logits = passed.logits[row : row + 1].repeat(len(heirs), 1)
                 rows = [Piece(heir, 1, 1) for heir in heirs]
                 drawn = draw_pieces(rows, logits, self._config.text.addressable)
-                firsts = [_begin(heir, d) for heir, d in zip(heirs, drawn, strict=True)]
+                firsts = [begun(heir, d) for heir, d in zip(heirs, drawn, strict=True)]
                 self.forks.open(leader, [p.sequence for p in firsts if not (p.finish or p.error)])
                 started += firsts
             row += piece.logits
@@ -357,38 +391,3 @@ class Runtime:
         assert self._media.held <= set(running), "media of a sequence that does not run"
         known = self.speculation.known if self.speculation else set()
         assert known <= set(running), "speculation keeps a sequence that does not run"
-
-
-def _begin(sequence: Sequence, drawn: Drawn) -> Progress:
-    """Take the first token of a sequence that was not in the pass."""
-    if drawn.error:
-        return Progress(sequence, (), error=drawn.error)
-    return _advance(sequence, *_cut(sequence, drawn.tokens), drawn)
-
-
-def _advance(
-    sequence: Sequence, tokens: tuple[int, ...], finish: FinishReason | None, drawn: Drawn
-) -> Progress:
-    """Add tokens, the first of those that were drawn, to a sequence."""
-    for token in tokens:
-        sequence.append(token)
-    if sequence.forcer is not None and sequence.forcer.is_done:
-        sequence.forcer = None
-    return Progress(sequence, tokens, finish, logprobs=drawn.logprobs[: len(tokens)])
-
-
-def _cut(
-    sequence: Sequence, tokens: tuple[int, ...]
-) -> tuple[tuple[int, ...], FinishReason | None]:
-    """The tokens up to and with the first that ends the sequence, and why it ends.
-
-    The loop guard takes in these tokens, so they have to be the sequence's next.
-    """
-    for index, token in enumerate(tokens):
-        if token in sequence.stop_ids:
-            return tokens[: index + 1], FinishReason.STOP_TOKEN
-        if sequence.guard is not None and sequence.guard.advance(token):
-            return tokens[: index + 1], FinishReason.LOOP_GUARD
-        if index + 1 == sequence.remaining:
-            return tokens[: index + 1], FinishReason.OUTPUT_LIMIT
-    return tokens, None

@@ -15,7 +15,15 @@ from ninfer.models.forward_batch import KvCacheSpec, cache_spec
 from ninfer.models.qwen3_6.block_weights import block_cache_spec
 from ninfer.models.qwen3_6.mtp import mtp_cache_spec
 from ninfer.runtime.config import PAGE_SIZE, pages_for
-from ninfer.runtime.workspace import PROMPT_ROWS, PassSizes, encode_bytes, media_bytes, pass_bytes
+from ninfer.runtime.workspace import (
+    PROMPT_ROWS,
+    PassSizes,
+    encode_bytes,
+    graph_bytes,
+    media_bytes,
+    pass_bytes,
+    round_bytes,
+)
 
 # What stays free for the driver, fragments and other programs unless asked otherwise.
 MARGIN: Final = 1 << 30
@@ -89,6 +97,8 @@ class Demand:
     window: int = 1  # rows of a decode piece: the anchor and its drafts
     matrix_bytes: int = 4  # of an entry of the recurrent matrices
     snapshot_bytes: int = 0  # of states that the prefix cache may keep on the device
+    rounds: bool = False  # decode rounds run on the device
+    graphs: bool = False  # and are captured
 
     @property
     def least_pages(self) -> int:
@@ -155,8 +165,7 @@ def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MA
     fixed["state slots"] = demand.sequences * slot
     fixed["prefix snapshots"] = demand.snapshot_bytes
     fixed["workspace"] = _workspace(model.config, demand)
-    # The reference ops capture none.
-    fixed["CUDA graphs"] = 0
+    fixed["decode rounds"] = _rounds(model.config, demand)
     page = page_bytes(model.config, demand)
     room = (memory - margin - sum(fixed.values())) // page
     if demand.capacity is None:
@@ -165,6 +174,14 @@ def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MA
     else:
         wanted = pages = pages_for(demand.capacity)
     return MemoryPlan(memory, margin, fixed | {"KV pages": pages * page}, page, pages, wanted)
+
+
+def _rounds(config: ModelConfig, demand: Demand) -> int:
+    """What decode rounds hold besides caches: tables of the sequences, and memory of graphs."""
+    if not demand.rounds:
+        return 0
+    sizes = (config.text, demand.sequences, demand.window, demand.max_context)
+    return round_bytes(*sizes) + (graph_bytes(*sizes) if demand.graphs else 0)
 
 
 def page_bytes(config: ModelConfig, demand: Demand) -> int:

@@ -142,7 +142,7 @@ def _accept(piece: Piece, tokens: Items[int]) -> Drawn:
     drafts = piece.sequence.drafts
     for index, token in enumerate(tokens):
         if token < 0:
-            return Drawn(error=_not_finite(piece.sequence, index))
+            return Drawn(error=not_finite(piece.sequence, index))
         kept.append(token)
         if index == len(tokens) - 1 or drafts[index] != token:
             break
@@ -158,12 +158,12 @@ def _draw_with_history(piece: Piece, logits: Tensor, addressable: int) -> Drawn:
     for index in range(piece.logits):
         row = logits[index : index + 1]
         if not bool(ops.finite_rows(row, addressable).all()):
-            return Drawn(error=_not_finite(sequence, index))
+            return Drawn(error=not_finite(sequence, index))
         forced = forcer.forced() if forcer is not None else None
         token = _draw_row(sequence, index, counts, row, addressable) if forced is None else forced
         if token < 0:
             # Every id that the constraint allows has a logit of minus infinity.
-            return Drawn(error=_not_finite(sequence, index))
+            return Drawn(error=not_finite(sequence, index))
         kept.append(token)
         counts[token] = counts.get(token, 0) + 1
         if forcer is not None:
@@ -235,7 +235,8 @@ def replace_drafts(sequence: Sequence) -> Sequence:
     return sequence if not sequence.drafts else replace(sequence, drafts=[])
 
 
-def _not_finite(sequence: Sequence, ahead: int) -> GenerationError:
+def not_finite(sequence: Sequence, ahead: int) -> GenerationError:
+    """The error of a sequence for whose token so many places ahead there are no usable logits."""
     return GenerationError(
         f"the model produced non-finite logits at position {len(sequence.tokens) + ahead}; "
         "'ninfer verify' checks the artifact"

@@ -158,6 +158,14 @@ class Scheduler:
         sequence.pages.extend(self._pages.allocate(granted))
         return max(min(drafts, len(sequence.pages) * PAGE_SIZE - sequence.cached - 1), 0)
 
+    def reserve(self, sequence: Sequence, tokens: int) -> bool:
+        """Give a sequence pages for its first `tokens` tokens, if no other has to give way."""
+        missing = pages_for(tokens) - len(sequence.pages)
+        if not self._available(missing):
+            return False
+        sequence.pages.extend(self._pages.allocate(max(missing, 0)))
+        return True
+
     def _available(self, pages: int) -> bool:
         """Whether so many pages are free, after caches have given back what they can."""
         if pages > self._pages.free_count:

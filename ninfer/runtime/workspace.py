@@ -15,6 +15,17 @@ _WIDE: Final = 4  # bytes of the float32 numbers that ops compute with
 _SCORES: Final = 1 << 24  # attention scores held at once
 _CHUNK_ROWS: Final = 64 * 8  # rows that the chunked delta rule takes together
 _DECODED_BLOCK: Final = 8 << 20  # a block of decoded weight rows, and its temporaries
+# Of captured rounds: rows at most, keys of a split, partial sums at most, what a row's draw keeps
+# between its launches, windows that have a graph, graphs at most, and what the driver keeps of one.
+_ROUND_ROWS: Final = 64
+_SPLIT: Final = 512
+_PARTIAL_BYTES: Final = 256 << 20
+_DRAW_BYTES: Final = 1 << 19
+_WINDOWS: Final = 5
+_GRAPHS: Final = 64
+_BEHIND: Final = 16
+_GRAPH_BYTES: Final = 2 << 20
+_PAGE: Final = 64
 _LOGIT_BYTES: Final = 24  # of one logit while penalties, masks and candidates are worked out
 
 
@@ -37,6 +48,28 @@ def pass_bytes(text: TextConfig, sizes: PassSizes) -> int:
         _attention(text, sizes), _gdn(text, sizes), sizes.rows * _feed_forward_row(text), logits
     )
     return streams + widest + _DECODED_BLOCK
+
+
+def round_bytes(text: TextConfig, sequences: int, window: int, context: int) -> int:
+    """Bytes that decode rounds keep of so many sequences: counts of ids, page tables, drafts."""
+    pages = 16 * -(-(context + 2 * window) // (16 * _PAGE))
+    lane = 4 * text.vocab_rows + 8 * (pages + window)
+    if window > 1:
+        # What a drafter keeps between rounds: a last state, and rows that it takes in later.
+        lane += _WIDE * text.hidden * (1 + _BEHIND) + 8 * _BEHIND
+    return sequences * lane
+
+
+def graph_bytes(text: TextConfig, sequences: int, window: int, context: int) -> int:
+    """Bytes of the memory that captured rounds share, and of the graphs themselves."""
+    rows = min(sequences * window, _ROUND_ROWS)
+    attention = text.attention
+    splits = -(-context // _SPLIT)
+    partial = min(rows * attention.query_width * splits * _WIDE, _PARTIAL_BYTES)
+    drawn = rows * (text.vocab_rows * (2 + _WIDE) + _DRAW_BYTES)
+    layer = rows * (_feed_forward_row(text) + 8 * text.hidden * _WIDE)
+    graphs = min(sequences * _WINDOWS, _GRAPHS) * _GRAPH_BYTES
+    return partial + drawn + layer + graphs
 
 
 def _attention(text: TextConfig, sizes: PassSizes) -> int:

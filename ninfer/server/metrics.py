@@ -171,18 +171,21 @@ class _EngineReader(Collector):
             ("generation_tokens", self._engine.generated_tokens),
             ("decode_tokens", self._engine.generated_tokens),
             ("steps", self._engine.steps),
+            ("decode_rounds", snapshot.decode_rounds),
             ("preemptions", load.preemptions),
             ("prefix_queries_tokens", snapshot.prefix_asked_tokens),
             ("prefix_hits_tokens", snapshot.prefix_reused_tokens),
             *spec,
         ):
             yield _counter(f"ninfer_{name}", value)
-        misses = CounterMetricFamily(
-            "ninfer_prefix_misses", "prompts by why not more was reused", labels=["reason"]
-        )
-        for reason, value in snapshot.prefix_misses.items():
-            misses.add_metric([reason], value)
-        yield misses
+        for name, text, values in (
+            ("prefix_misses", "prompts by why not more was reused", snapshot.prefix_misses),
+            ("plain_steps", "steps by why they were no decode rounds", snapshot.plain_steps),
+        ):
+            by_reason = CounterMetricFamily(f"ninfer_{name}", text, labels=["reason"])
+            for reason, value in values.items():
+                by_reason.add_metric([reason], value)
+            yield by_reason
         yield from self._named_as_vllm()
 
     def _facts(self, facts: EngineFacts) -> Iterator[Metric]:

@@ -122,7 +122,7 @@ def test_conversion_is_not_timed_when_it_fails(tmp_path: Path):
 
 
 def test_command_line_offers_every_benchmark():
-    assert sorted(NAMES) == sorted([*BENCHMARKS, "tune"])
+    assert sorted(NAMES) == sorted([*BENCHMARKS, "engine", "tune"])
 
 
 def test_batches_are_timed_beside_one_sequence():
@@ -177,6 +177,8 @@ def test_a_round_is_timed_without_the_model(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(engine_round.ModelRunner, "run", slow)
     rows = engine_round.run(scale="micro", rounds=4, repeats=1)
-    assert [row.name for row in rows] == ["host, greedy", "host, sampled", "host, penalised"]
+    assert [row.name for row in rows] == [
+        f"{way}, {kind}" for way in ("host", "round") for kind in ("greedy", "sampled", "penalised")
+    ]
     assert all(0 < row.value < 10_000 for row in rows), rows
     assert {(row.unit, row.reference) for row in rows} == {("us/sequence", 50.0)}

@@ -13,6 +13,7 @@ from ninfer.models.qwen3_6 import bind_vision
 from ninfer.request import Media, MediaRun, SamplingParams
 from ninfer.runtime import Runtime, Sequence, SequenceRequest, Status
 from ninfer.runtime.prefix_reuse import PrefixOptions
+from ninfer.runtime.speculative import Speculation
 
 KINDS = (None, "lookup", "mtp", "dflash", "dflash2")
 LIKE, MOE = "qwen3.6-27b", "qwen3.6-35b-a3b"
@@ -48,7 +49,13 @@ class Scene:
         )
         self.drafter = bind_drafter(self.options, self.model.source, config, recipe)
 
-    def runtime(self, *, prefix_bytes: int = 1 << 20, **changes: object) -> Runtime:
+    def runtime(
+        self,
+        *,
+        prefix_bytes: int = 1 << 20,
+        speculation: Speculation | None = None,
+        **changes: object,
+    ) -> Runtime:
         """A runtime of three places and few pages, so that all states come up."""
         base = replace(
             self.model.runtime,
@@ -61,7 +68,9 @@ class Scene:
         )
         sizes = replace(base, **changes)
         model = self.model
-        speculation = build_speculation(self.options, model.config, sizes, model.text, self.drafter)
+        if speculation is None:
+            parts = (model.config, sizes, model.text, self.drafter)
+            speculation = build_speculation(self.options, *parts)
         return Runtime(
             model.text,
             model.config,

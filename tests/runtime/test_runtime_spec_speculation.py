@@ -200,13 +200,13 @@ def test_the_drafter_sees_every_pass_and_is_released() -> None:
     proposer.propose([sequence], [1])
     proposer.release(sequence)
     assert drafter.released == [sequence]
-    assert not proposer._lookup._indices
+    assert not proposer.lookup._indices
 
 
 def test_a_guesser_of_the_race_is_asked_for_what_the_window_chose() -> None:
     racing = race(lambda _: 0.6)
     racing.run(200)
-    guesser = racing.speculation._proposer
+    guesser = racing.speculation.proposer
     assert isinstance(guesser, Guesser)
     assert guesser.asked == racing.windows
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         DraftBlock,
         block_forward,
         draft_block,
+        even_block,
         extend_context,
     )
     from ninfer.models.qwen3_6.decoder import decode, logits
@@ -48,6 +49,7 @@ __all__ = [
     "decode",
     "draft_block",
     "encode_media",
+    "even_block",
     "extend_context",
     "full_head",
     "greedy_drafts",
@@ -81,6 +83,7 @@ __getattr__ = lazy_exports(
         "decode": "ninfer.models.qwen3_6.decoder",
         "draft_block": "ninfer.models.qwen3_6.block_drafter",
         "encode_media": "ninfer.models.qwen3_6.vision",
+        "even_block": "ninfer.models.qwen3_6.block_drafter",
         "extend_context": "ninfer.models.qwen3_6.block_drafter",
         "full_head": "ninfer.models.qwen3_6.proposal",
         "greedy_drafts": "ninfer.models.qwen3_6.proposal",

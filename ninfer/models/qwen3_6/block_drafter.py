@@ -16,7 +16,7 @@ from ninfer.models.qwen3_6.block_weights import (
     DynamicConvWeights,
 )
 from ninfer.models.qwen3_6.projection import project
-from ninfer.ops.tensors import PagedKV, RaggedRows, Weight
+from ninfer.ops.tensors import BlockRows, PagedKV, RaggedRows, Weight
 
 # Fixed by the drafters, which rotate whole heads by the plain token index.
 ROPE_THETA: Final = 1e7
@@ -78,6 +78,24 @@ def draft_block(
         anchors=anchors,
         mask_rows=is_mask.nonzero().squeeze(1).to(device),
         counts=tuple(counts),
+    )
+
+
+def even_block(
+    rows: BlockRows, spans: RaggedRows, anchors: Tensor, mask_rows: Tensor, count: int
+) -> DraftBlock:
+    """The same block of `count` masks behind every anchor [B], from what is on the device.
+
+    `rows` are those of `ops.block_rows` with masks for drafts, `spans` says whose they are, and
+    `mask_rows` [B * count] which of them are masks. Nothing waits for the device.
+    """
+    return DraftBlock(
+        tokens=rows.tokens,
+        positions=rows.positions,
+        rows=spans,
+        anchors=anchors,
+        mask_rows=mask_rows,
+        counts=(count,) * anchors.shape[0],
     )
 
 

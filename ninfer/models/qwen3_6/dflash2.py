@@ -108,10 +108,15 @@ def select_drafts(
     return SparseDrafts(tokens, ids, probabilities)
 
 
-def _steps(counts: Sequence[int], device: torch.device) -> list[tuple[Tensor, Tensor]]:
+def _steps(
+    counts: Sequence[int], device: torch.device
+) -> list[tuple[Tensor | slice, Tensor | slice]]:
     """For each step of the walk the sequences that take part, and their rows among all masks."""
+    if len(set(counts)) == 1:
+        # Nothing has to go to the device, so that a walk of equal counts can be captured.
+        return [(slice(None), slice(step, None, counts[0])) for step in range(counts[0])]
     starts = [0, *accumulate(counts)]
-    steps = []
+    steps: list[tuple[Tensor | slice, Tensor | slice]] = []
     for step in range(max(counts, default=0)):
         live = [b for b, count in enumerate(counts) if count > step]
         rows = [starts[b] + step for b in live]

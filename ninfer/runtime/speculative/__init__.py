@@ -1,7 +1,13 @@
 """Speculation: who proposes drafts, how many are worth a try, and how often they were right."""
 
 from ninfer.runtime.speculative.adaptive import AdaptiveWindow
-from ninfer.runtime.speculative.block import BlockProposer, best_tokens, walk
+from ninfer.runtime.speculative.block import (
+    BlockProposer,
+    best_tokens,
+    tempered,
+    untempered,
+    walk,
+)
 from ninfer.runtime.speculative.caches import DrafterKind, drafter_caches
 from ninfer.runtime.speculative.combined import CombinedProposer
 from ninfer.runtime.speculative.counters import PositionCounts, SpeculationCounters
@@ -24,5 +30,7 @@ __all__ = [
     "TargetRows",
     "best_tokens",
     "drafter_caches",
+    "tempered",
+    "untempered",
     "walk",
 ]

@@ -61,6 +61,7 @@ class AdaptiveWindow:
         self._drafting: dict[str, CostCurve] = {}
         self._histories: dict[Sequence, dict[str, _History]] = defaultdict(dict)
         self._overall: dict[str, Acceptance] = defaultdict(Acceptance)
+        self._rounds: dict[int, CostCurve] = defaultdict(CostCurve)
         self._plans = 0
         self._refreshed: dict[int, int] = {}
 
@@ -71,6 +72,10 @@ class AdaptiveWindow:
     def observe_draft_cost(self, source: str, drafts: int, seconds: float) -> None:
         """Proposing `drafts` > 0 drafts, all from one source, took that long."""
         self._curve(source).add(drafts, seconds)
+
+    def observe_round(self, sequences: int, drafts: int, seconds: float) -> None:
+        """A device-side round of so many sequences and drafts each took that long, all in all."""
+        self._rounds[sequences].add(1 + drafts, seconds)
 
     def record(self, sequence: Sequence, source: str, right: int, *, then_wrong: bool) -> None:
         """A block's first `right` drafts were accepted and, if `then_wrong`, the next was not."""
@@ -104,6 +109,59 @@ class AdaptiveWindow:
                 if resting[index] and _may_probe(one.history, hoped):
                     counts[index] = min(_PROBE, one.limit)
         return counts
+
+    def plan_round(
+        self, sequences: Items[Sequence], sources: Items[str], limits: Items[int], most: int
+    ) -> int:
+        """Drafts that every sequence of a device-side round should try, 0..most.
+
+        Sequence i can only gain by its first `limits[i]`. The best count has the largest expected
+        tokens per second, by what rounds of so many sequences took.
+        """
+        self._plans += 1
+        curve = self._rounds[len(sequences)]
+        if not curve.is_known:
+            return most
+        tries = [
+            _Try(self._history(s, source), source, min(limit, most))
+            for s, source, limit in zip(sequences, sources, limits, strict=True)
+        ]
+        count = self._best_round(tries, curve, most)
+        if count and self._must_refresh(-len(sequences)):
+            return 0
+        resting = [_rests(one, count) for one in tries]
+        if any(resting):
+            hoped = self._best_round(tries, curve, most, hope=1.0)
+            probing = [
+                _may_probe(one.history, hoped)
+                for one, rests in zip(tries, resting, strict=True)
+                if rests
+            ]
+            if any(probing):
+                return min(_PROBE, most)
+        return count
+
+    def _best_round(
+        self, tries: Items[_Try], curve: CostCurve, most: int, hope: float = 0.0
+    ) -> int:
+        tokens, costs = float(len(tries)), curve.between(1, 1 + most)
+        least, best = _LEAST_GAIN * tokens / max(costs[0], _NO_TIME), 0
+        chances = [self._chances(one, hope) for one in tries]
+        for count in range(1, most + 1):
+            tokens += sum(of[count - 1] for of in chances if count <= len(of))
+            speed = tokens / max(costs[count], _NO_TIME)
+            if speed > least:
+                least, best = speed, count
+        return best
+
+    def _chances(self, one: _Try, hope: float) -> list[float]:
+        """For each of a sequence's drafts the chance that it and all before it are right."""
+        (prior,) = self._overall[one.source].rates(1, _FIRST_RATE)
+        reached, found = 1.0, []
+        for rate in one.history.acceptance.rates(one.limit, prior, hope):
+            reached *= rate
+            found.append(reached)
+        return found
 
     def _best(self, tries: Items[_Try], hope: float = 0.0) -> list[int]:
         """The best count of drafts for each; `hope` as in `Acceptance.rates`."""
@@ -140,10 +198,7 @@ class AdaptiveWindow:
         """Expected tokens of each further draft and whose it is, the largest first."""
         gains: list[tuple[float, int]] = []
         for index, one in enumerate(tries):
-            (prior,) = self._overall[one.source].rates(1, _FIRST_RATE)
-            reached = 1.0
-            for rate in one.history.acceptance.rates(one.limit, prior, hope):
-                reached *= rate
+            for reached in self._chances(one, hope):
                 if reached < _LEAST_TOKENS:
                     break
                 gains.append((reached, index))

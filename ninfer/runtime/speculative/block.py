@@ -28,6 +28,9 @@ from ninfer.runtime.speculative.proposer import TargetRows, until_unknown
 # Drafts [M] of the masks, from hidden states [M, hidden], their block, and the block's sequences.
 Choice = Callable[[Tensor, DraftBlock, Items[Sequence]], Tensor]
 
+# The same from temperatures [B] and numbers u [M], in float64 on the device.
+TemperedChoice = Callable[[Tensor, DraftBlock, Tensor, Tensor], Tensor]
+
 # The number with which the target will draw the token so many places behind the newest one.
 Uniforms = Callable[[Sequence, int], float]
 
@@ -42,7 +45,7 @@ def best_tokens(head: ProposalHead) -> Choice:
 
 
 def walk(selector: SelectorWeights, head: ProposalHead, top_k: int, uniforms: Uniforms) -> Choice:
-    """The choice of DFlash2: a walk over pairs of candidates, at the sequence's temperature.
+    """The choice of DFlash2 as `tempered` has it, with the numbers of sequences on the host.
 
     A draft counts when the target draws the same token. So the walk draws with the number that the
     target will use at that place: where both distributions agree, so do the draws.
@@ -55,17 +58,31 @@ def walk(selector: SelectorWeights, head: ProposalHead, top_k: int, uniforms: Un
             for s, count in zip(sequences, block.counts, strict=True)
             for ahead in range(count)
         ]
-        return select_drafts(
-            selector,
-            head,
+        return choose_by(
             hidden,
             block,
-            top_k=top_k,
-            temperature=torch.tensor(heat, dtype=torch.float64, device=hidden.device),
-            u=torch.tensor(u, dtype=torch.float64, device=hidden.device),
+            torch.tensor(heat, dtype=torch.float64, device=hidden.device),
+            torch.tensor(u, dtype=torch.float64, device=hidden.device),
+        )
+
+    choose_by = tempered(selector, head, top_k)
+    return choose
+
+
+def tempered(selector: SelectorWeights, head: ProposalHead, top_k: int) -> TemperedChoice:
+    """The choice of DFlash2: a walk over pairs of candidates, at each sequence's temperature."""
+
+    def choose(hidden: Tensor, block: DraftBlock, temperature: Tensor, u: Tensor) -> Tensor:
+        return select_drafts(
+            selector, head, hidden, block, top_k=top_k, temperature=temperature, u=u
         ).tokens
 
     return choose
+
+
+def untempered(head: ProposalHead) -> TemperedChoice:
+    """The choice of DFlash, which is the same at any temperature."""
+    return lambda hidden, block, temperature, u: greedy_drafts(head, hidden)
 
 
 class BlockProposer:
@@ -84,7 +101,11 @@ class BlockProposer:
         choose: Choice,
         *,
         dtype: torch.dtype,
+        tempered: TemperedChoice | None = None,
     ) -> None:
+        """`tempered` is the same choice for device-side rounds; without it there are none."""
+        self.tempered: Final = tempered
+        self.mask_id: Final = config.mask_id
         self.taps: Final = config.target_layers
         self.kv_layers: Final = {f"block.{index}": kv for index, kv in enumerate(caches)}
         self._weights = weights
@@ -106,8 +127,17 @@ class BlockProposer:
         # Drafters rotate by the plain index, also behind media.
         positions = torch.cat([torch.arange(r.start, r.start + r.kept) for r in rows])
         context = ContextRows(positions.to(places.device), kept.kv_slots)
-        parts = [tap[places] for tap in taps]
-        extend_context(self._weights, self._config, parts, context, self._caches)
+        self.extend([tap[places] for tap in taps], context)
+
+    def extend(self, taps: Items[Tensor], context: ContextRows) -> None:
+        """Write context rows from their taps, [rows, hidden] each."""
+        extend_context(self._weights, self._config, taps, context, self._caches)
+
+    def hidden(self, block: DraftBlock) -> Tensor:
+        """Final hidden states [M, hidden] of a block's masks."""
+        return block_forward(
+            self._weights, self._config, self._embedding, block, self._caches, dtype=self._dtype
+        )
 
     @torch.inference_mode()
     def propose(self, sequences: Items[Sequence], counts: Items[int]) -> list[list[int]]:
@@ -118,10 +148,7 @@ class BlockProposer:
             return drafts
         chosen = [sequences[i] for i in live]
         block = self._block(chosen, [counts[i] for i in live])
-        hidden = block_forward(
-            self._weights, self._config, self._embedding, block, self._caches, dtype=self._dtype
-        )
-        tokens = iter(self._choose(hidden, block, chosen).tolist())
+        tokens = iter(self._choose(self.hidden(block), block, chosen).tolist())
         for i, count in zip(live, block.counts, strict=True):
             drafts[i] = until_unknown([next(tokens) for _ in range(count)])
         return drafts

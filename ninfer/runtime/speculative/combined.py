@@ -22,15 +22,15 @@ class CombinedProposer:
     ) -> None:
         self.taps: Final = drafter.taps
         self.kv_layers: Final = drafter.kv_layers
-        self._drafter = drafter
-        self._lookup = lookup
-        self._long_match = long_match
+        self.drafter: Final = drafter
+        self.lookup: Final = lookup
+        self.long_match: Final = long_match
 
     def observe(
         self, rows: Items[TargetRows], batch: ForwardBatch, hidden: Tensor, taps: Items[Tensor]
     ) -> None:
         """Keep the drafter up to date, whoever drafts; see Proposer."""
-        self._drafter.observe(rows, batch, hidden, taps)
+        self.drafter.observe(rows, batch, hidden, taps)
 
     def propose(self, sequences: Items[Sequence], counts: Items[int]) -> list[list[int]]:
         """Drafts of one source for each sequence; see Proposer."""
@@ -38,20 +38,20 @@ class CombinedProposer:
             0 if count and self._repeats(s) else count
             for s, count in zip(sequences, counts, strict=True)
         ]
-        drafts = self._drafter.propose(sequences, modelled)
+        drafts = self.drafter.propose(sequences, modelled)
         left = [0 if found else count for found, count in zip(drafts, counts, strict=True)]
-        looked_up = self._lookup.propose(sequences, left)
+        looked_up = self.lookup.propose(sequences, left)
         return [own or other for own, other in zip(drafts, looked_up, strict=True)]
 
     def source(self, sequence: Sequence) -> str:
         """The source of the lookup or of the drafter, whichever comes first."""
-        first: Proposer = self._lookup if self._repeats(sequence) else self._drafter
+        first: Proposer = self.lookup if self._repeats(sequence) else self.drafter
         return first.source(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Forget a sequence in both."""
-        self._drafter.release(sequence)
-        self._lookup.release(sequence)
+        self.drafter.release(sequence)
+        self.lookup.release(sequence)
 
     def _repeats(self, sequence: Sequence) -> bool:
-        return self._lookup.match(sequence).length >= self._long_match
+        return self.lookup.match(sequence).length >= self.long_match

@@ -26,7 +26,7 @@ from ninfer.runtime.speculative.proposer import TargetRows, until_unknown
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class Tail:
     """The layer's state at the last committed row, from which the next round starts."""
 
     frontier: int
@@ -55,10 +55,10 @@ class MtpProposer:
         self._weights = weights
         self._target = target
         self._text = text
-        self._head = head
+        self.head: Final = head
         self._cache = cache
         self.kv_layers: Final = {"mtp": cache}
-        self._tails: dict[Sequence, _Tail] = {}
+        self._tails: dict[Sequence, Tail] = {}
 
     @torch.inference_mode()
     def observe(
@@ -71,16 +71,16 @@ class MtpProposer:
         kept, places = kept_rows(rows, batch)
         following = torch.tensor([r.following for r in rows], device=batch.tokens.device)
         shifted = shifted_batch(kept, following, _following_media(rows, following.device))
-        states = self._run(shifted, hidden[places])[kept.rows.offsets[1:] - 1]
+        states = self.forward(shifted, hidden[places])[kept.rows.offsets[1:] - 1]
         for r, state in zip(rows, states, strict=True):
-            self._tails[r.sequence] = _Tail(r.start + r.kept, r.following, state)
+            self._tails[r.sequence] = Tail(r.start + r.kept, r.following, state)
 
     @torch.inference_mode()
     def propose(self, sequences: Items[Sequence], counts: Items[int]) -> list[list[int]]:
         """Greedy drafts; none for a sequence whose newest token was not observed."""
         drafts: list[list[int]] = [[] for _ in sequences]
         # The longest chains first, so that those still running are always in front.
-        live = [i for i, s in enumerate(sequences) if counts[i] > 0 and self._tail(s)]
+        live = [i for i, s in enumerate(sequences) if counts[i] > 0 and self.tail(s)]
         live.sort(key=lambda i: -counts[i])
         if live:
             chains = self._chains([sequences[i] for i in live], [counts[i] for i in live])
@@ -96,10 +96,16 @@ class MtpProposer:
         """Forget a sequence, known or not."""
         self._tails.pop(sequence, None)
 
-    def _run(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
+    def forward(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
+        """The layer over a shifted batch; see `mtp_forward`."""
         return mtp_forward(self._weights, self._target, self._text, batch, hidden, self._cache)
 
-    def _tail(self, sequence: Sequence) -> _Tail | None:
+    def adopt(self, sequence: Sequence, hidden: Tensor) -> None:
+        """Take `hidden` [hidden] for the state at the row before the sequence's newest token."""
+        self._tails[sequence] = Tail(len(sequence.tokens) - 1, sequence.tokens[-1], hidden)
+
+    def tail(self, sequence: Sequence) -> Tail | None:
+        """The state at the row before the sequence's newest token, if that was observed."""
         tail = self._tails.get(sequence)
         if tail is None or tail.frontier != len(sequence.tokens) - 1:
             return None
@@ -109,13 +115,13 @@ class MtpProposer:
         """Drafts of each sequence; `counts` descend, all at least 1. One wait for the device."""
         tails = [self._tails[s] for s in sequences]
         hidden = torch.stack([tail.hidden for tail in tails])
-        steps = [greedy_drafts(self._head, hidden)]
+        steps = [greedy_drafts(self.head, hidden)]
         for step in range(1, counts[0]):
             live = sum(count > step for count in counts)
             # An unknown draft is not reported; what follows it only has to be a legal id.
             batch = _chained(sequences[:live], step - 1, steps[-1][:live].clamp(min=0))
-            hidden = self._run(batch, hidden[:live])
-            steps.append(greedy_drafts(self._head, hidden))
+            hidden = self.forward(batch, hidden[:live])
+            steps.append(greedy_drafts(self.head, hidden))
         flat = iter(torch.cat(steps).tolist())
         chains: list[list[int]] = [[] for _ in sequences]
         for tokens in steps:

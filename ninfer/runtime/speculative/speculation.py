@@ -35,7 +35,7 @@ class Speculation:
         self.kv_layers: Final = proposer.kv_layers
         self.counters = SpeculationCounters()
         self.positions: defaultdict[str, PositionCounts] = defaultdict(PositionCounts)  # by source
-        self._proposer = proposer
+        self.proposer: Final = proposer
         self._window = window
         self._open: dict[Sequence, _Open] = {}
         self._of: dict[Sequence, SpeculationCounters] = {}
@@ -49,14 +49,14 @@ class Speculation:
             tried = self._open.pop(row.sequence, None)
             if tried and row.kept and row.start == tried.frontier:
                 self._judge(row, tried)
-        self._proposer.observe(rows, batch, hidden, taps)
+        self.proposer.observe(rows, batch, hidden, taps)
 
     def propose(self, sequences: Items[Sequence], counts: Items[int]) -> list[list[int]]:
         """Drafts for the next pass, at most `counts[i]` of sequence i; see Proposer."""
         sources = [self.source(s) for s in sequences]
         if self._window:
             counts = self._window.plan(sequences, sources, counts)
-        drafts = self._proposer.propose(sequences, counts)
+        drafts = self.proposer.propose(sequences, counts)
         for s, name, found in zip(sequences, sources, drafts, strict=True):
             self._open[s] = _Open(len(s.tokens) - 1, name, tuple(found))
         self._sources = {name for name, found in zip(sources, drafts, strict=True) if found}
@@ -64,13 +64,13 @@ class Speculation:
 
     def source(self, sequence: Sequence) -> str:
         """What kind of drafts it would make now."""
-        return self._proposer.source(sequence)
+        return self.proposer.source(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Forget a sequence, known or not."""
         self._open.pop(sequence, None)
         self._of.pop(sequence, None)
-        self._proposer.release(sequence)
+        self.proposer.release(sequence)
         if self._window:
             self._window.release(sequence)
 
@@ -82,6 +82,33 @@ class Speculation:
     def counters_of(self, sequence: Sequence) -> SpeculationCounters:
         """Counts of one sequence so far; `release` drops them."""
         return self._of.get(sequence, SpeculationCounters())
+
+    def forget_drafts(self, sequence: Sequence) -> None:
+        """Drafts of the last call will not be tried."""
+        self._open.pop(sequence, None)
+
+    def plan_round(
+        self, sequences: Items[Sequence], sources: Items[str], limits: Items[int], most: int
+    ) -> int:
+        """Drafts that each sequence of a device-side round should try, one number for all.
+
+        At most `most`; of sequence i only the first `limits[i]` are real.
+        """
+        if self._window is None or not any(limits):
+            return min(most, max(limits, default=0))
+        return self._window.plan_round(sequences, sources, limits, most)
+
+    def observe_round(self, sequences: int, drafts: int, seconds: float) -> None:
+        """How long a device-side round with so many drafts each took, drafting included."""
+        if self._window:
+            self._window.observe_round(sequences, drafts, seconds)
+
+    def judge_round(self, sequence: Sequence, source: str, drafts: Items[int], kept: int) -> None:
+        """Count the outcome of a sequence's drafts in a device-side round of which `kept` rows,
+        the anchor's included, stand; its tokens are in the sequence already."""
+        start = sequence.cached - kept
+        row = TargetRows(sequence, start, 0, kept, sequence.tokens[-1])
+        self._judge(row, _Open(start, source, tuple(drafts)))
 
     def observe_cost(self, rows: int, seconds: float) -> None:
         """How long a pass took that had `rows` rows and no prefill piece."""
