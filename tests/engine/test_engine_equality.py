@@ -1,7 +1,5 @@
-"""Tokens are equal whatever serves them: fixed checks on a synthetic of scale `tiny`, random ones
-on smaller ones.
-
-Another artifact takes part by a line in ARTIFACTS.
+"""Tokens are equal whatever serves them: fixed checks on the trained `tiny` and on a synthetic of
+its scale, random ones on smaller ones.
 """
 
 from collections.abc import Callable
@@ -11,24 +9,26 @@ from typing import Final
 import pytest
 from equality_cases import Scene, checks, random_case
 
+from ninfer.artifact.packaged import path_of_name
 from ninfer.convert import synthesise
 
-# Name -> model, scale and drafters of what the fixed checks run over.
-ARTIFACTS: Final = {"27b-tiny": ("qwen3.6-27b", "tiny", ("mtp",))}
+TRAINED, RANDOM = "tiny", "27b-tiny"
+DRAFTERS: Final = ("mtp",)
 NAMES: Final = [
     (artifact, name)
-    for artifact, (_, _, drafters) in ARTIFACTS.items()
-    for name, _ in checks(Scene(Path(), drafters))
+    for artifact in (TRAINED, RANDOM)
+    for name, _ in checks(Scene(Path(), DRAFTERS))
 ]
 
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
-    folder, found = tmp_path_factory.mktemp("equality"), {}
-    for name, (like, scale, drafters) in ARTIFACTS.items():
-        synthesise(folder / f"{name}.ninfer", like=like, scale=scale, seed=2)
-        found[name] = Scene(folder / f"{name}.ninfer", drafters, max_new=6)
-    return found
+    random = tmp_path_factory.mktemp("equality") / f"{RANDOM}.ninfer"
+    synthesise(random, like="qwen3.6-27b", scale="tiny", seed=2)
+    return {
+        TRAINED: Scene(path_of_name(TRAINED), DRAFTERS, max_new=12),
+        RANDOM: Scene(random, DRAFTERS, max_new=6),
+    }
 
 
 @pytest.fixture(scope="module", params=["dense", "moe"])
