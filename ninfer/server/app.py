@@ -15,6 +15,7 @@ from ninfer.errors import NInferError
 from ninfer.log import get_logger
 from ninfer.server import health
 from ninfer.server.anthropic import messages
+from ninfer.server.culprit import placed
 from ninfer.server.errors import Fault, error_body, fault_of
 from ninfer.server.frame import ANY_HOST, Access, Frame, hosts_of
 from ninfer.server.keys import KeyRing, read_keys
@@ -93,7 +94,7 @@ def _answer(request: Request, fault: Fault) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    fault = fault_of(error)
+    fault = placed(fault_of(error), getattr(request.state, "body", {}))
     if not getattr(request.state, "journaled", False):
         service: Service = request.app.state.service
         service.metrics.count("requests", "invalid")

@@ -118,7 +118,7 @@ def _regex(pattern: str) -> str:
         return f"/{llguidance.regex_to_lark(pattern, '')}/"
     except UnicodeEncodeError:
         raise ConstraintError(
-            "the regex holds an unpaired surrogate", code="invalid_regex"
+            "the regex holds an unpaired surrogate; send whole characters", code="invalid_regex"
         ) from None
 
 

@@ -55,6 +55,11 @@ def json_text(schema: Mapping[str, Any] | bool, where: str, *, lenient: bool = F
         text = json.dumps(members, ensure_ascii=False, allow_nan=False)
         text.encode()
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text)
+    except UnicodeEncodeError:
+        raise ConstraintError(
+            f"{where} holds an unpaired surrogate; send whole characters",
+            code="invalid_json_schema",
+        ) from None
     except (ValueError, TypeError, RecursionError) as error:
         raise _refusal(str(error), where, "json_schema") from None
     check_grammar(grammar, where, "json_schema")
