@@ -42,7 +42,8 @@ class Record(Protocol):
 class Exchange:
     """Prompts that were taken, and the generations that run for them. Whoever gets one closes it.
 
-    `results` holds what has ended, by number, and `verdicts` what it was worth.
+    `results` holds what has ended, by number, and `verdicts` what it was worth. `failed` is set by
+    an error, of which the record, and so the log, has then heard.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Exchange:
         self._keep = keep
         self._said: dict[int, dict[str, list[str]]] = {}
         self._closed = False
+        self.failed = False
 
     @property
     def ended(self) -> bool:
@@ -120,9 +122,12 @@ class Exchange:
         """Give up what is held; an exchange that has not ended was left by its client."""
         self._end(None)
 
-    def fail(self, error: BaseException) -> None:
-        """End it by an error that came up outside."""
-        self._end(error)
+    def __enter__(self) -> "Exchange":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close; an error that comes up while it is open, save a cancellation, is its end."""
+        self._end(error if isinstance(error, Exception) else None)
 
     def _noted(self, events: list[Numbered]) -> list[Numbered]:
         """The events, with what the client wants to see of the end of an answer.
@@ -173,6 +178,7 @@ class Exchange:
         if self._closed:
             return
         self._closed = True
+        self.failed = error is not None
         self._generations.close()
         self._held.close()
         if error is None and self.ended:

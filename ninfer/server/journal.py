@@ -1,5 +1,6 @@
 """Journal: how each exchange went, told to the metrics, the request log and the log."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -7,10 +8,11 @@ from typing import Any, Final
 
 from ninfer.audit.live import LiveVerdict
 from ninfer.engine import GenerationOptions
+from ninfer.errors import NInferError
 from ninfer.log import get_logger
 from ninfer.request import FinishReason, GenerationResult, SamplingParams
 from ninfer.server.ask import Ask
-from ninfer.server.errors import fault_of
+from ninfer.server.errors import fault_of, is_defect
 from ninfer.server.exchange import Exchange
 from ninfer.server.metrics import Metrics
 from ninfer.server.request_log import RequestLog
@@ -99,7 +101,10 @@ class Journal:
         self._metrics.count("requests", _outcome(status))
         if error is not None:
             self._metrics.count("response_failures")
-            _log.warning("request %s failed: %s", exchange.request_id, error)
+            # What none of our own words describe needs its place.
+            trace = None if isinstance(error, NInferError) else error
+            level = logging.ERROR if is_defect(status) else logging.WARNING
+            _log.log(level, "request %s failed: %s", exchange.request_id, error, exc_info=trace)
         self._log.write(
             "request_error",
             request=self._request(exchange.ask, exchange.request_id),

@@ -262,7 +262,7 @@ def test_a_form_that_proves_too_large_is_the_clients_to_change(server: Server) -
     reply = server.post(CHAT, {**body, "guided_json": schemas["large"]})
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
-    assert error["code"] == "unsupported_json_schema" and error["param"] == "response_format"
+    assert error["code"] == "unsupported_json_schema" and error["param"] == "guided_json"
     assert "ask for fewer properties" in error["message"]
     server.settled()
 
