@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer.server.openai.fields import SamplingFields
+from ninfer.server.shapes import ChatMessages, ChatTools
 
 MOST_TOP_LOGPROBS: Final = 20
 # Member -> what to do instead.
@@ -56,12 +57,12 @@ class TemplateFields(BaseModel):
 class ChatBody(SamplingFields):
     """POST /v1/chat/completions. Messages and tools have the forms of the OpenAI API."""
 
-    messages: list[Any]
+    messages: ChatMessages
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
-    tools: list[Any] | None = None
+    tools: ChatTools | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     response_format: Any = None

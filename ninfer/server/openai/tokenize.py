@@ -18,6 +18,7 @@ from ninfer.server.openai.schema import TemplateFields
 from ninfer.server.pages import described
 from ninfer.server.reply import json_response
 from ninfer.server.service import Service
+from ninfer.server.shapes import ChatMessages, ChatTools
 
 router = APIRouter(tags=["tokens"])
 _MOST_ID: Final = 2**31
@@ -31,8 +32,8 @@ class TokenizeBody(BaseModel):
     model: str | None = None
     prompt: str | None = None
     content: str | None = None
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
+    messages: ChatMessages | None = None
+    tools: ChatTools | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     add_special_tokens: bool = False
