@@ -1,8 +1,9 @@
 """Exchange: one request from its admission to its end, and everything that it holds meanwhile."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from ninfer.audit.live import LiveVerdict, live_verdict
@@ -58,14 +59,16 @@ class Exchange:
         *,
         arrived: float,
         request_id: str,
+        trace: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`held` is given up at the end; `token_text` shows one token id; `keep` hears of answers
-        that have ended."""
+        that have ended; `trace` are the client's headers of trace context."""
         self.ask: Final = ask
         self.prompts: Final = prompts
         self.arrived: Final = arrived
         self.prepared: Final = time.monotonic()
         self.request_id: Final = request_id
+        self.trace: Final = trace
         self.results: Final[dict[int, GenerationResult]] = {}
         self.verdicts: Final[dict[int, LiveVerdict]] = {}
         self.first_at: float | None = None
@@ -82,6 +85,11 @@ class Exchange:
     def ended(self) -> bool:
         """Whether every answer has come to its end."""
         return len(self.results) == self.ask.answers
+
+    @property
+    def admitted_at(self) -> float | None:
+        """When the engine began, by the monotonic clock."""
+        return self._generations.admitted_at
 
     @property
     def queue_seconds(self) -> float:

@@ -137,6 +137,13 @@ class ServerOptions:
         30, "seconds in which requests under way may finish after SIGTERM", metavar="N"
     )
     restart: bool = option(False, "start again when the engine has failed")
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "collector of OpenTelemetry traces, http://localhost:4318/v1/traces for one; needs "
+        "ninfer[otel]. Traces hold no text",
+        metavar="URL",
+        unset="no traces",
+    )
     log_stats_interval_ms: int = option(
         5000, "milliseconds between lines of throughput in the log; 0: none", metavar="N"
     )
@@ -177,6 +184,9 @@ def check_server(options: ServerOptions, engine: EngineOptions) -> None:
         _check(options, name, least=0)
     if any(not key or key.split() != [key] for key in options.api_key):
         raise UsageError("--api-key: a key is one word without white space")
+    endpoint = options.otlp_traces_endpoint
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise UsageError(f"--otlp-traces-endpoint {endpoint}: must begin with http:// or https://")
     log = options.request_log_jsonl
     if log is not None and log.resolve() == engine.artifact.resolve():
         raise UsageError(f"--request-log-jsonl {log}: is the artifact; name another file")
