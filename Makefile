@@ -48,6 +48,7 @@ $(VENV)/runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing ninfer, torch and the test tools into $(VENV) (minutes on the first run)"
 	@$(INSTALL) -e '.[dev]'
+	@$(INSTALL) --no-deps trl # tests read its chat templates; what it imports has 300 MB
 	@touch $@ $(VENV)/runtime
 
 install: $(VENV)/dev

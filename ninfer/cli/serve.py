@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse
 from ninfer.cli.output import byte_progress
@@ -13,6 +13,9 @@ from ninfer.errors import UsageError
 from ninfer.log import configure, get_logger
 from ninfer.server.options import ServedEngineOptions, ServerOptions, check_server
 from ninfer.server.supervisor import ENGINE_FAILED, supervise
+
+if TYPE_CHECKING:
+    from ninfer.server.journal import Spans
 
 _log = get_logger(__name__)
 _KEY_VARIABLE: Final = "NINFER_API_KEY"
@@ -51,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
     from ninfer.server.serve import listen, serve
     from ninfer.server.service import Service
 
+    spans = spans_of(options)
     # Before the weights are read, which may take minutes: a taken port is known at once.
     listener = listen(options.host, options.port)
     with byte_progress("loading") as progress:
@@ -58,12 +62,25 @@ def main(argv: Sequence[str]) -> int:
 
     async def run() -> bool:
         served = AsyncEngine(engine)
-        service = Service(served, options)
+        service = Service(served, options, spans)
         service.log.write("server_start", **server_start(options, engine_options, served))
         await serve(service, listener)
         return served.has_failed
 
     return ENGINE_FAILED if asyncio.run(run()) else 0
+
+
+def spans_of(options: ServerOptions) -> "Spans | None":
+    """What makes traces, if they are wanted. Raises UsageError where OpenTelemetry is missing."""
+    if options.otlp_traces_endpoint is None:
+        return None
+    try:
+        from ninfer.server.traces import exporting
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--otlp-traces-endpoint needs {error.name}; pip install 'ninfer[otel]'"
+        ) from None
+    return exporting(options.otlp_traces_endpoint)
 
 
 def engine_of(engine: EngineOptions, options: ServerOptions) -> EngineOptions:

@@ -64,16 +64,18 @@ def build_tokenizer(
 
 
 def tokenizer_resources(
-    vocab: Mapping[str, int], merges: Sequence[Sequence[str]]
+    vocab: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    added_tokens: Sequence[tuple[str, bool]] = ADDED_TOKENS,
 ) -> dict[str, bytes]:
     """Text resources of a byte-level BPE, keyed by their names inside artifacts.
 
-    `vocab` gives the ids 0 to its size; ADDED_TOKENS follow. Tokens are written in GPT-2's
+    `vocab` gives the ids 0 to its size; `added_tokens` follow. Tokens are written in GPT-2's
     printable stand-ins of bytes.
     """
     added = [
         {"id": len(vocab) + index, "content": content, "special": special, **_PLAIN_MATCH}
-        for index, (content, special) in enumerate(ADDED_TOKENS)
+        for index, (content, special) in enumerate(added_tokens)
     ]
     ids = {str(token["content"]): int(str(token["id"])) for token in added}
     generation = {"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]]}

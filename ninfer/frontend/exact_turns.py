@@ -62,7 +62,8 @@ def encode_exactly(
         digest.update(_bytes(more))
         ids += more
         text.append(said)
-    open_key = key if is_open and not conversation.begun else b""
+    begun = conversation.begun or conversation.begun_thought
+    open_key = key if is_open and not begun else b""
     return EncodedPrompt(ids, "".join(text), open_key)
 
 

@@ -7,7 +7,7 @@ from ninfer.errors import PromptError
 from ninfer.frontend.chat_template import ChatTemplate
 from ninfer.frontend.exact_turns import EncodedPrompt, encode_exactly
 from ninfer.frontend.placeholders import PADS, expand_placeholders, find_runs
-from ninfer.frontend.reasoning import starts_in_reasoning
+from ninfer.frontend.reasoning import CLOSE_TAG, starts_in_reasoning
 from ninfer.frontend.tokenizer import Tokenizer
 from ninfer.request import ContentPart, Conversation, Media, Message, PreparedPrompt, Recall
 
@@ -41,11 +41,11 @@ def prepare_prompt(
         variables, mark = _marked(conversation, tokenizer, literal_control_text)
     except RecursionError:
         raise PromptError("tools or tool arguments are nested too deeply") from None
-    begun = variables.pop("begun")
+    thought, begun = variables.pop("begun_thought"), variables.pop("begun")
     rendered = template.render(variables)
     if media:
         rendered = expand_placeholders(rendered, media, merge)
-    rendered += begun
+    rendered += _beginning(rendered, thought, begun)
     if recall is None or literal_control_text == "control":
         ids = tokenizer.encode(rendered, mark=mark)
         encoded = EncodedPrompt(ids, rendered.replace(mark, "") if mark else rendered)
@@ -63,12 +63,25 @@ def prepare_prompt(
     )
 
 
+def _beginning(rendered: str, thought: str, text: str) -> str:
+    """What a client wrote of the answer, as the template would write it in a turn."""
+    if starts_in_reasoning(rendered) and text:
+        return f"{thought.strip()}\n{CLOSE_TAG}\n\n{text}"
+    if thought.strip() and not starts_in_reasoning(rendered):
+        raise PromptError(
+            "the last message has reasoning_content, and the prompt opens no thought; switch "
+            "thinking on, or leave it out"
+        )
+    return thought or text
+
+
 def _marked(
     conversation: Conversation, tokenizer: Tokenizer, literal_control_text: LiteralControlText
 ) -> tuple[dict[str, Any], str]:
     """Template variables with the answer's beginning, and the mark that breaks control text in
     them; "" if none is needed."""
-    variables = {**template_variables(conversation), "begun": conversation.begun}
+    written = {"begun_thought": conversation.begun_thought, "begun": conversation.begun}
+    variables = {**template_variables(conversation), **written}
     if literal_control_text == "control" or not _holds_control(variables, tokenizer):
         return variables, ""
     mark = _unused_character(variables)

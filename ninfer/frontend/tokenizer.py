@@ -1,6 +1,7 @@
 """Text to token ids and ids to bytes, for byte-level BPE tokenizers of the Qwen family."""
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 import tokenizers
@@ -42,6 +43,12 @@ class Tokenizer:
         longest_first = sorted(self.special, key=len, reverse=True)
         self._special_pattern = re.compile(
             "(" + "|".join(map(re.escape, longest_first)) + ")" if longest_first else r"(\Z\A.)"
+        )
+        # What no special token can do without, and what may become that by more text.
+        plain = self.added.keys() - self.special.keys()
+        self._starts = sorted({_start(token, plain) for token in self.special})
+        self._begun = tuple(
+            {start[:size] for start in self._starts for size in range(1, len(start))}
         )
         self._bytes: dict[int, bytes] = {index: text.encode() for text, index in self.added.items()}
 
@@ -90,11 +97,12 @@ class Tokenizer:
     def breaks(self, text: str, mark: str) -> str:
         """`text` with `mark` put wherever a special token could begin, so that none is read there.
 
-        Tokens cannot begin in `text` and end behind it either. Unchanged if it holds no such place.
+        Tokens cannot begin in `text` and end behind it either. Tags of thoughts and tools stay
+        whole, since templates look for them. Unchanged if it holds no such place.
         """
-        for start in {token[:2] for token in self.special}:
-            text = text.replace(start, start[:1] + mark + start[1:])
-        return text
+        for start in self._starts:
+            text = text.replace(start, start[:-1] + mark + start[-1])
+        return text + mark if text.endswith(self._begun) else text
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one id stands for; those of its text for an added token.
@@ -124,6 +132,17 @@ class Tokenizer:
             ) from None
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
+
+
+def _start(token: str, plain: Collection[str]) -> str:
+    """The first characters of a special token that tell it from the plain added tokens.
+
+    At least two, as `<|`; of `<tts_pad>` three, because of `<think>`. Two where none tell.
+    """
+    for size in range(2, len(token)):
+        if not any(tag.startswith(token[:size]) for tag in plain):
+            return token[:size]
+    return token[:2]
 
 
 def _byte_letters() -> dict[str, int]:

@@ -61,13 +61,15 @@ class TemplateOptions:
 class Conversation:
     """Messages and tools of a request. `tools` are the client's objects, unchanged.
 
-    `begun` is how the answer begins, if the client has written that itself.
+    `begun` is how the answer begins, if the client has written that itself, and `begun_thought` how
+    its thought does; a thought before `begun` is whole.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     template: TemplateOptions = field(default_factory=TemplateOptions)
     begun: str = ""
+    begun_thought: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ from ninfer.errors import NInferError
 from ninfer.log import get_logger
 from ninfer.server import health
 from ninfer.server.anthropic import messages
-from ninfer.server.errors import Fault, error_body, fault_of
+from ninfer.server.culprit import placed
+from ninfer.server.errors import Fault, error_body, fault_of, is_defect
+from ninfer.server.exchange import Exchange
 from ninfer.server.frame import ANY_HOST, Access, Frame, hosts_of
 from ninfer.server.keys import KeyRing, read_keys
 from ninfer.server.openai import chat, completions, models, tokenize
@@ -93,11 +95,11 @@ def _answer(request: Request, fault: Fault) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    fault = fault_of(error)
+    fault = placed(fault_of(error), getattr(request.state, "body", {}))
     if not getattr(request.state, "journaled", False):
         service: Service = request.app.state.service
         service.metrics.count("requests", "invalid")
-    if fault.status >= 500 and fault.status != 503:
+    if is_defect(fault.status) and not _told(request):
         _log.error("request %s failed: %s", request.state.request_id, error)
     return _answer(request, fault)
 
@@ -114,6 +116,14 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     return _answer(request, Fault(error.status_code, code, message, None, error.headers or {}))
 
 
+def _told(request: Request) -> bool:
+    """Whether the log knows already: the journal tells it how each exchange ends."""
+    exchange: Exchange | None = getattr(request.state, "exchange", None)
+    return exchange is not None and exchange.failed
+
+
 async def _failed(request: Request, error: Exception) -> Response:
-    _log.error("request %s failed", request.state.request_id, exc_info=error)
+    if not _told(request):
+        _log.error("request %s failed: %s", request.state.request_id, error, exc_info=error)
+    request.state.answered = True
     return _answer(request, fault_of(error))

@@ -129,10 +129,8 @@ class Blocks:
 async def collect_blocks(exchange: Exchange) -> Blocks:
     """The one answer of an exchange, whole. Raises what broke it off."""
     blocks = Blocks()
-    try:
+    with exchange:
         while not exchange.ended:
             for _, event in await exchange.news():
                 blocks.feed(event)
-    finally:
-        exchange.close()
     return blocks

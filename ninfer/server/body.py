@@ -61,7 +61,7 @@ def _check_kind(content_type: str) -> None:
 
 
 async def read_object(request: Request, most: int) -> dict[str, Any]:
-    """The body as a JSON object. Raises Refusal for anything else."""
+    """The body as a JSON object, kept in `request.state.body`. Raises Refusal for anything else."""
     data = await read_body(request, most)
     if not data.strip():
         raise Refusal("the body is empty; send a JSON object", code="invalid_json")
@@ -77,6 +77,7 @@ async def read_object(request: Request, most: int) -> dict[str, Any]:
         raise Refusal(
             f"the body is a JSON {type(value).__name__}; send an object", code="invalid_json"
         )
+    request.state.body = value
     return value
 
 

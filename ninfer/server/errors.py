@@ -120,6 +120,11 @@ def fault_of(error: BaseException) -> Fault:
     return Fault(500, "internal_error", text, headers=_NO_RETRY)
 
 
+def is_defect(status: int) -> bool:
+    """Whether a status tells of a failure of ours, rather than of load or a wrong request."""
+    return status >= 500 and status != 503
+
+
 def _member(flag: str) -> str:
     name = flag.replace("-", "_")
     return _MEMBERS.get(name, name)

@@ -1,8 +1,9 @@
 """Exchange: one request from its admission to its end, and everything that it holds meanwhile."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from ninfer.audit.live import LiveVerdict, live_verdict
@@ -42,7 +43,8 @@ class Record(Protocol):
 class Exchange:
     """Prompts that were taken, and the generations that run for them. Whoever gets one closes it.
 
-    `results` holds what has ended, by number, and `verdicts` what it was worth.
+    `results` holds what has ended, by number, and `verdicts` what it was worth. `failed` is set by
+    an error, of which the record, and so the log, has then heard.
     """
 
     def __init__(
@@ -57,14 +59,16 @@ class Exchange:
         *,
         arrived: float,
         request_id: str,
+        trace: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`held` is given up at the end; `token_text` shows one token id; `keep` hears of answers
-        that have ended."""
+        that have ended; `trace` are the client's headers of trace context."""
         self.ask: Final = ask
         self.prompts: Final = prompts
         self.arrived: Final = arrived
         self.prepared: Final = time.monotonic()
         self.request_id: Final = request_id
+        self.trace: Final = trace
         self.results: Final[dict[int, GenerationResult]] = {}
         self.verdicts: Final[dict[int, LiveVerdict]] = {}
         self.first_at: float | None = None
@@ -75,11 +79,17 @@ class Exchange:
         self._keep = keep
         self._said: dict[int, dict[str, list[str]]] = {}
         self._closed = False
+        self.failed = False
 
     @property
     def ended(self) -> bool:
         """Whether every answer has come to its end."""
         return len(self.results) == self.ask.answers
+
+    @property
+    def admitted_at(self) -> float | None:
+        """When the engine began, by the monotonic clock."""
+        return self._generations.admitted_at
 
     @property
     def queue_seconds(self) -> float:
@@ -120,9 +130,12 @@ class Exchange:
         """Give up what is held; an exchange that has not ended was left by its client."""
         self._end(None)
 
-    def fail(self, error: BaseException) -> None:
-        """End it by an error that came up outside."""
-        self._end(error)
+    def __enter__(self) -> "Exchange":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close; an error that comes up while it is open, save a cancellation, is its end."""
+        self._end(error if isinstance(error, Exception) else None)
 
     def _noted(self, events: list[Numbered]) -> list[Numbered]:
         """The events, with what the client wants to see of the end of an answer.
@@ -173,6 +186,7 @@ class Exchange:
         if self._closed:
             return
         self._closed = True
+        self.failed = error is not None
         self._generations.close()
         self._held.close()
         if error is None and self.ended:

@@ -65,10 +65,13 @@ class Frame:
         except Refusal as refusal:
             await send_fault(marked, fault_of(refusal), scope["path"], request_id)
             return
-        if scope["method"] == "POST":
-            await _while_connected(self._app, scope, receive, marked)
-        else:
-            await self._app(scope, receive, marked)
+        run = _while_connected if scope["method"] == "POST" else _plainly
+        try:
+            await run(self._app, scope, receive, marked)
+        except Exception:
+            # Starlette raises again what has been logged and answered with a 500.
+            if not state.get("answered"):
+                raise
 
     def _admit(self, scope: Scope, headers: Headers) -> Any:
         host = headers.get("host", "")
@@ -153,6 +156,10 @@ async def send_fault(send: Send, fault: Fault, path: str, request_id: str) -> No
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _plainly(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    await app(scope, receive, send)
 
 
 async def _while_connected(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,16 +1,18 @@
 """Journal: how each exchange went, told to the metrics, the request log and the log."""
 
+import logging
 import time
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
 
 from ninfer.audit.live import LiveVerdict
 from ninfer.engine import GenerationOptions
+from ninfer.errors import NInferError
 from ninfer.log import get_logger
-from ninfer.request import FinishReason, GenerationResult, SamplingParams
+from ninfer.request import FinishReason, GenerationResult, SamplingParams, Usage
 from ninfer.server.ask import Ask
-from ninfer.server.errors import fault_of
+from ninfer.server.errors import fault_of, is_defect
 from ninfer.server.exchange import Exchange
 from ninfer.server.metrics import Metrics
 from ninfer.server.request_log import RequestLog
@@ -33,6 +35,37 @@ _REASONS: Final = {
 CLIENT_LEFT: Final = 499
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that has ended. Moments are seconds of the monotonic clock, in order.
+
+    `trace` are the client's headers of trace context. Without an error and not whole: its client
+    has left.
+    """
+
+    ask: Ask
+    request_id: str
+    model: str
+    sampling: SamplingParams
+    trace: Mapping[str, str]
+    arrived: float
+    moments: Mapping[str, float]
+    error: BaseException | None = None
+    is_whole: bool = False
+    usage: Usage | None = None
+    finish_reasons: Sequence[str] = ()
+
+
+class Spans(Protocol):
+    """Who makes traces of requests."""
+
+    def ended(self, seen: Ended) -> None:
+        """A request has just ended."""
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+
+
 class Journal:
     """Hears of every request; `Exchange` tells it the rest."""
 
@@ -42,9 +75,13 @@ class Journal:
         log: RequestLog,
         drafts: dict[str, Any],
         sampling: Callable[[GenerationOptions], SamplingParams],
+        model: str,
+        spans: Spans | None = None,
     ) -> None:
         """For the request log, `drafts` says what drafts and `sampling` what options come to."""
         self._sampling = sampling
+        self._model = model
+        self._spans = spans
         self._metrics = metrics
         self._log = log
         self._drafts = drafts
@@ -53,8 +90,29 @@ class Journal:
         """A request has been understood and has a place."""
         self._log.write("request_start", request=self._request(ask, request_id))
 
-    def refused(self, ask: Ask, request_id: str, error: BaseException | None) -> None:
+    def refused(
+        self,
+        ask: Ask,
+        request_id: str,
+        error: BaseException | None,
+        *,
+        arrived: float,
+        trace: Mapping[str, str],
+    ) -> None:
         """One that never came to run; None: its client has left."""
+        if self._spans is not None:
+            self._spans.ended(
+                Ended(
+                    ask,
+                    request_id,
+                    self._model,
+                    self._sampling(ask.options),
+                    trace,
+                    arrived,
+                    {},
+                    error,
+                )
+            )
         status = CLIENT_LEFT if error is None else fault_of(error).status
         outcome = _outcome(status)
         self._metrics.count("requests", outcome)
@@ -73,6 +131,7 @@ class Journal:
 
     def done(self, exchange: Exchange) -> None:
         """All answers are whole."""
+        self._trace(exchange, None)
         self._metrics.count("requests", "done")
         total = time.monotonic() - exchange.arrived
         self._metrics.observe("request_duration_seconds", total)
@@ -95,15 +154,44 @@ class Journal:
 
     def failed(self, exchange: Exchange, error: BaseException | None) -> None:
         """It has ended by an error; None: the client has left."""
+        self._trace(exchange, error)
         status = CLIENT_LEFT if error is None else fault_of(error).status
         self._metrics.count("requests", _outcome(status))
         if error is not None:
             self._metrics.count("response_failures")
-            _log.warning("request %s failed: %s", exchange.request_id, error)
+            # What none of our own words describe needs its place.
+            trace = None if isinstance(error, NInferError) else error
+            level = logging.ERROR if is_defect(status) else logging.WARNING
+            _log.log(level, "request %s failed: %s", exchange.request_id, error, exc_info=trace)
         self._log.write(
             "request_error",
             request=self._request(exchange.ask, exchange.request_id),
             error=_error(error, status),
+        )
+
+    def _trace(self, exchange: Exchange, error: BaseException | None) -> None:
+        if self._spans is None:
+            return
+        moments = {
+            "prompt prepared": exchange.prepared,
+            "admitted": exchange.admitted_at,
+            "first token": exchange.first_at,
+        }
+        results = [result for _, result in sorted(exchange.results.items())]
+        self._spans.ended(
+            Ended(
+                exchange.ask,
+                exchange.request_id,
+                self._model,
+                self._sampling(exchange.ask.options),
+                exchange.trace,
+                exchange.arrived,
+                {name: moment for name, moment in moments.items() if moment is not None},
+                error,
+                is_whole=error is None and exchange.ended,
+                usage=exchange.usage(),
+                finish_reasons=[_finish_word(result) for result in results],
+            )
         )
 
     def _request(self, ask: Ask, request_id: str) -> dict[str, Any]:
@@ -128,6 +216,11 @@ class Journal:
             "preserve_thinking": bool(template and template.preserve_thinking),
             "sampling": {name: getattr(sampling, name) for name in _SAMPLING},
         }
+
+
+def _finish_word(result: GenerationResult) -> str:
+    word = _REASONS.get(result.finish_reason, "stop")
+    return "tool_calls" if result.tool_calls and word == "stop" else word
 
 
 def _outcome(status: int) -> str:

@@ -11,7 +11,7 @@ from ninfer.engine.options import (
     check_engine,
     check_generation,
 )
-from ninfer.errors import UsageError
+from ninfer.errors import UnsupportedError, UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, option, refuse_later
 from ninfer.request import SAMPLING_NAMES
@@ -90,10 +90,17 @@ class ServerOptions:
         None, "another name of --prefix-host-mib", metavar="N", unset="--prefix-host-mib"
     )
     device_state_slots: int | None = option(
-        None, "recurrent states on the device", metavar="N", later="*", unset="--max-concurrency"
+        None,
+        "recurrent states on the device: one for each sequence that runs, so no other number than "
+        "--max-concurrency is taken",
+        metavar="N",
+        unset="--max-concurrency",
     )
     context_cost_presets: Path | None = option(
-        None, "file of measured costs of moving contexts", metavar="FILE", later="*"
+        None,
+        "file of measured costs of moving contexts; refused, since they would choose nothing",
+        metavar="FILE",
+        unset="none",
     )
     jev: bool = option(False, "score branches of an answer", later="*")
     max_request_mib: int = option(384, "size of a request's body", metavar="N")
@@ -137,6 +144,13 @@ class ServerOptions:
         30, "seconds in which requests under way may finish after SIGTERM", metavar="N"
     )
     restart: bool = option(False, "start again when the engine has failed")
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "collector of OpenTelemetry traces, http://localhost:4318/v1/traces for one; needs "
+        "ninfer[otel]. Traces hold no text",
+        metavar="URL",
+        unset="no traces",
+    )
     log_stats_interval_ms: int = option(
         5000, "milliseconds between lines of throughput in the log; 0: none", metavar="N"
     )
@@ -177,10 +191,31 @@ def check_server(options: ServerOptions, engine: EngineOptions) -> None:
         _check(options, name, least=0)
     if any(not key or key.split() != [key] for key in options.api_key):
         raise UsageError("--api-key: a key is one word without white space")
+    _check_contexts(options, engine)
+    endpoint = options.otlp_traces_endpoint
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise UsageError(f"--otlp-traces-endpoint {endpoint}: must begin with http:// or https://")
     log = options.request_log_jsonl
     if log is not None and log.resolve() == engine.artifact.resolve():
         raise UsageError(f"--request-log-jsonl {log}: is the artifact; name another file")
     check_generation(defaults_of(options))
+
+
+def _check_contexts(options: ServerOptions, engine: EngineOptions) -> None:
+    """Options for states and contexts that wait: here a sequence that has begun keeps its state."""
+    slots, concurrency = options.device_state_slots, engine.max_concurrency
+    if slots is not None and slots != concurrency:
+        raise UsageError(
+            f"--device-state-slots {slots}: each of --max-concurrency {concurrency} sequences has "
+            f"one, and checkpoints are in the prefix cache (--prefix-cache-mib); give {concurrency}"
+            ", or leave it out"
+        )
+    if options.context_cost_presets is not None:
+        raise UnsupportedError(
+            f"--context-cost-presets {options.context_cost_presets}: measured costs choose nothing "
+            "here: the prefix cache goes by the work that an entry saves (--prefix-cache-mib, "
+            "--prefix-host-mib); leave it out"
+        )
 
 
 def _check(options: ServerOptions, name: str, *, least: int) -> None:

@@ -5,14 +5,10 @@ from typing import Any, Protocol
 
 from starlette.responses import Response
 
-from ninfer.errors import NInferError
-from ninfer.log import get_logger
 from ninfer.server.answer import Answer, put_together
 from ninfer.server.errors import Fault, dump, fault_of
 from ninfer.server.exchange import Exchange, Numbered
 from ninfer.server.sse import EventStream
-
-log = get_logger(__name__)
 
 
 class StreamWriter(Protocol):
@@ -43,29 +39,22 @@ async def _pieces(
     exchange: Exchange, writer: StreamWriter, keep_alive: float
 ) -> AsyncGenerator[bytes, None]:
     try:
-        yield writer.begin()
-        while not exchange.ended:
-            news = await exchange.news(keep_alive)
-            yield writer.events(news) if news else writer.idle()
-        yield writer.end()
-    except NInferError as error:
+        with exchange:
+            yield writer.begin()
+            while not exchange.ended:
+                news = await exchange.news(keep_alive)
+                yield writer.events(news) if news else writer.idle()
+            yield writer.end()
+    except Exception as error:  # noqa: BLE001  # the exchange has told the log of it
         yield writer.failed(fault_of(error))
-    except Exception as error:
-        log.exception("a stream was broken off")
-        exchange.fail(error)
-        yield writer.failed(fault_of(error))
-    finally:
-        exchange.close()
 
 
 async def collect(exchange: Exchange) -> list[Answer]:
     """All answers, whole. Raises what broke them off."""
     answers = [Answer() for _ in range(exchange.ask.answers)]
-    try:
+    with exchange:
         while not exchange.ended:
             put_together(await exchange.news(), answers)
-    finally:
-        exchange.close()
     return answers
 
 

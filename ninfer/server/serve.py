@@ -56,7 +56,9 @@ class _Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises UsageError naming the address when that fails."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # Only where the protocol is named does asyncio send small pieces at once; else the kernel holds
+    # the second one, a body or an event, for the 40 ms until the first is acknowledged.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

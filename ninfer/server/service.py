@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -27,7 +27,7 @@ from ninfer.request import Conversation, PreparedPrompt
 from ninfer.server.ask import Ask, RawPrompt
 from ninfer.server.errors import Refusal
 from ninfer.server.exchange import Exchange
-from ninfer.server.journal import Journal
+from ninfer.server.journal import Journal, Spans
 from ninfer.server.keys import Key
 from ninfer.server.metrics import Metrics
 from ninfer.server.options import ServerOptions, defaults_of
@@ -42,6 +42,8 @@ _log = get_logger(__name__)
 _SEED: Final = 64
 _TURN_END: Final = "<|im_end|>"
 _FALLBACK_NAME: Final = "ninfer"
+# W3C trace context.
+_TRACE_HEADERS: Final = ("traceparent", "tracestate")
 _LOOK_SECONDS: Final = 0.02
 _LAST_WORDS_SECONDS: Final = 2.0
 
@@ -49,8 +51,10 @@ _LAST_WORDS_SECONDS: Final = 2.0
 class Service:
     """What all routes share. One event loop uses it."""
 
-    def __init__(self, engine: AsyncEngine, options: ServerOptions) -> None:
-        """Raises UsageError for a request log that cannot be opened."""
+    def __init__(
+        self, engine: AsyncEngine, options: ServerOptions, spans: Spans | None = None
+    ) -> None:
+        """`spans` makes traces. Raises UsageError for a request log that cannot be opened."""
         self.engine: Final = engine
         self.options: Final = options
         self.facts: Final[EngineFacts] = engine.engine.facts
@@ -68,7 +72,8 @@ class Service:
         self.places: Final = self.facts.max_concurrency + self.facts.max_pending
         drafts = {"backend": self.facts.spec or "none", "draft_window": self.facts.draft_tokens}
         sampling = engine.engine.sampling_params
-        self._journal = Journal(self.metrics, self.log, drafts, sampling)
+        self._spans = spans
+        self._journal = Journal(self.metrics, self.log, drafts, sampling, self.model, spans)
         self._sources = SourceRules(
             downloads=DownloadRules(private_addresses=options.private_media)
         )
@@ -166,21 +171,29 @@ class Service:
         request_id, key = request.state.request_id, request.state.key
         request.state.journaled = True
         arrived = time.monotonic()
+        trace = {name: value for name, value in request.headers.items() if name in _TRACE_HEADERS}
+        refused = partial(self._journal.refused, ask, request_id, arrived=arrived, trace=trace)
         with ExitStack() as held:
             try:
-                exchange = await self._begin(ask, key, held, request_id, arrived)
+                exchange = await self._begin(ask, key, held, request_id, arrived, trace)
             except asyncio.CancelledError:
-                self._journal.refused(ask, request_id, None)
+                refused(None)
                 raise
             except Exception as error:
-                self._journal.refused(ask, request_id, error)
+                refused(error)
                 raise
         request.state.exchange = exchange
         await exchange.admitted()
         return exchange
 
     async def _begin(
-        self, ask: Ask, key: Key, held: ExitStack, request_id: str, arrived: float
+        self,
+        ask: Ask,
+        key: Key,
+        held: ExitStack,
+        request_id: str,
+        arrived: float,
+        trace: Mapping[str, str],
     ) -> Exchange:
         if self._draining:
             raise UnavailableError("the server is shutting down; send the request elsewhere")
@@ -200,6 +213,7 @@ class Service:
             partial(self.turns.keep, key.number),
             arrived=arrived,
             request_id=request_id,
+            trace=trace,
         )
 
     async def _prompts(self, ask: Ask, key: Key) -> list[PreparedPrompt]:
@@ -281,5 +295,7 @@ class Service:
         """End engine, threads and log. May be called twice."""
         self._draining = True
         await self.engine.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.log.close()

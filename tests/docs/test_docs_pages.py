@@ -211,6 +211,10 @@ def test_soak_page_states_counts_and_failures(tmp_path: Path):
     junit = tmp_path / "soak.xml"
     junit.write_text(JUNIT)
     assert soak_report.main([str(junit), str(tmp_path / "page.md")]) == 1
+    added = soak_report.add(soak_report.outcomes(JUNIT)[:1], page, revision="def")
+    assert "| `tests.a::test_one` | 10,000 mutations | 1.2 | passed at def |" in added
+    assert "| `tests.b::test_two` | not stated | 2.5 | FAILED |" in added
+    assert "1 passed, 1 failed" in added and added.count("tests.a::") == 1
     junit.write_text("<testsuites/>")
     assert soak_report.main([str(junit), str(tmp_path / "none.md")]) == 1
     assert not (tmp_path / "none.md").exists()

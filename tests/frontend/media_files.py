@@ -2,12 +2,15 @@
 
 import base64
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import av
 import numpy as np
 from PIL import Image
+
+SIZES = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2}
 
 
 def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> np.ndarray:
@@ -54,3 +57,14 @@ def clip(
 def data_uri(data: bytes, kind: str = "image/png") -> str:
     """The bytes as a data URI."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def with_media(resources: Mapping[str, bytes], **changes: object) -> dict[str, bytes]:
+    """Resources with the files of the vision side; `changes` are of the one for images."""
+    image = {**SIZES, "size": {"shortest_edge": 65_536, "longest_edge": 16_777_216}, **changes}
+    video = {**SIZES, "size": {"shortest_edge": 4_096, "longest_edge": 25_165_824}}
+    return {
+        **resources,
+        "frontend/preprocessor_config.json": json.dumps(image).encode(),
+        "frontend/video_preprocessor_config.json": json.dumps(video).encode(),
+    }

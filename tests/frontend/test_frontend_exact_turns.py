@@ -106,6 +106,6 @@ def test_an_answer_that_the_client_began_has_no_key(frontend: Frontend) -> None:
     conversation = replace(parse_conversation([QUESTION]), begun="It <|im_end|>")
     prompt = frontend.prepare(conversation, recall=nothing)
     assert prompt.turn_key == b""
-    assert prompt.text.endswith("<think>\nIt <|im_end|>")
+    assert prompt.text.endswith("<think>\n\n</think>\n\nIt <|im_end|>")
     # What a client writes is text, whatever it spells.
     assert prompt.token_ids[-1] != frontend.tokenizer.special["<|im_end|>"]

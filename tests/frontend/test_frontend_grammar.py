@@ -13,6 +13,7 @@ from ninfer.errors import (
     RequestError,
 )
 from ninfer.frontend.grammar import Vocabulary
+from ninfer.frontend.grammar.json_schema import MOST_PROPERTIES
 from ninfer.frontend.grammar.matcher import GrammarConstraint
 from ninfer.request import ChoiceSpec, GrammarSpec, JsonObjectSpec, JsonSchemaSpec, RegexSpec
 
@@ -206,12 +207,47 @@ class _BrokenMatcher:
 def test_h8_a_failing_library_is_not_the_clients_fault(frontend, at_once):
     vocabulary = Vocabulary(frontend.tokenizer, frontend.stop_ids)
     broken = _BrokenMatcher((vocabulary.size + 31) // 32, at_once)
-    constraint = GrammarConstraint(vocabulary, broken)
+    constraint = GrammarConstraint(vocabulary, broken, "unsupported_json_schema")
     with pytest.raises(
         GrammarBackendError, match="after 0 tokens of the answer: step limit"
     ) as caught:
         constraint.advance(0)
     assert not isinstance(caught.value, RequestError)
+
+
+def wide(count: int, letter: str = "n") -> dict[str, object]:
+    properties = {f"{letter}{index}": {"type": "integer"} for index in range(count)}
+    return {"type": "object", "properties": properties}
+
+
+def test_objects_of_thousands_of_optional_properties_are_enforced(frontend):
+    spec = JsonSchemaSpec({"type": "array", "items": wide(MOST_PROPERTIES)})
+    last = f"n{MOST_PROPERTIES - 1}"
+    assert accepts(frontend, spec, f'[{{"n0": 1, "{last}": 2}}]')
+    constraint = frontend.new_constraint(PLAIN, spec)
+    assert not takes(frontend, constraint, f'[{{"n0": 1, "{last}": "')
+
+
+def test_objects_beyond_that_are_refused_with_the_number(frontend):
+    spec = JsonSchemaSpec({"$defs": {"a": wide(MOST_PROPERTIES + 1)}, "$ref": "#/$defs/a"})
+    with pytest.raises(ConstraintError, match="2,401 properties; at most 2,400") as caught:
+        frontend.new_constraint(PLAIN, spec)
+    assert caught.value.code == "unsupported_json_schema"
+
+
+def test_a_schema_that_proves_too_large_is_the_clients_to_change(frontend):
+    several = JsonSchemaSpec({"anyOf": [wide(1000, letter) for letter in "abcd"]})
+    constraint = frontend.new_constraint(PLAIN, several)
+    with pytest.raises(ConstraintError, match=r"after 0 tokens.*items; max is") as caught:
+        constraint.advance(frontend.tokenizer.encode("{")[0])
+    assert caught.value.code == "unsupported_json_schema"
+
+
+def test_more_symbols_than_the_library_counts_are_the_clients_to_change(frontend):
+    many = JsonSchemaSpec({"anyOf": [wide(2000, letter) for letter in "abcdef"]})
+    with pytest.raises(ConstraintError, match="too large for the grammar library, at once") as got:
+        frontend.new_constraint(PLAIN, many)
+    assert got.value.code == "unsupported_json_schema"
 
 
 def test_a_dead_end_ends_this_request_only(frontend):

@@ -1,27 +1,12 @@
 """Placeholders of media in prompts: their number, their place, and what may not stand for one."""
 
-import json
-from collections.abc import Mapping
-
 import pytest
-from media_files import clip, data_uri, noise, png
+from media_files import clip, data_uri, noise, png, with_media
 
 from ninfer.errors import ArtifactError, PromptError
 from ninfer.frontend import Frontend, MediaLimits, SourceRules, parse_conversation
 from ninfer.frontend.placeholders import find_runs
 from ninfer.request import MediaRun, PreparedPrompt, TemplateOptions
-
-SIZES = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2}
-
-
-def with_media(resources: Mapping[str, bytes], **changes: object) -> dict[str, bytes]:
-    image = {**SIZES, "size": {"shortest_edge": 65_536, "longest_edge": 16_777_216}, **changes}
-    video = {**SIZES, "size": {"shortest_edge": 4_096, "longest_edge": 25_165_824}}
-    return {
-        **resources,
-        "frontend/preprocessor_config.json": json.dumps(image).encode(),
-        "frontend/video_preprocessor_config.json": json.dumps(video).encode(),
-    }
 
 
 @pytest.fixture(scope="module")

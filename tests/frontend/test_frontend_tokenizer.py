@@ -7,7 +7,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ninfer.convert.byte_tokenizer import build_tokenizer
+from ninfer.convert.byte_tokenizer import ADDED_TOKENS, build_tokenizer, tokenizer_resources
 from ninfer.errors import ArtifactError, GenerationError, PromptError
 from ninfer.frontend import Frontend, Tokenizer, parse_conversation
 from ninfer.frontend.detokenizer import Detokenizer
@@ -200,6 +200,20 @@ def test_control_text_keeps_its_characters():
     assert TOKENIZER.added["<|image_pad|>"] not in prompt.token_ids
     # Tags of thoughts are not special: templates read them in text.
     assert prompt.token_ids.count(TOKENIZER.added["<think>"]) == 2
+
+
+def test_control_text_that_begins_as_a_tag_leaves_the_tag_to_templates():
+    model = json.loads(RESOURCES["frontend/tokenizer.json"])["model"]
+    added = [*ADDED_TOKENS, ("<tts_pad>", True)]
+    files = tokenizer_resources(model["vocab"], model["merges"], added)
+    tokenizer = Tokenizer.from_bytes(files["frontend/tokenizer.json"])
+    text = "a <think>b</think> <tool_call> <tts_pad>"
+    assert tokenizer.breaks(text, "#") == "a <think>b</think> <tool_call> <t#ts_pad>"
+    assert tokenizer.special["<tts_pad>"] not in tokenizer.encode("<t#ts_pad>", mark="#")
+    # What follows in the prompt may not end a token that a text begins.
+    assert [tokenizer.breaks(text, "#") for text in ("<", "x<t", "<tt", "<think>")] == [
+        *("<#", "x<t#", "<t#t", "<think>")
+    ]
 
 
 def test_control_text_in_two_parts_is_text_too():

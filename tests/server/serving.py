@@ -16,6 +16,7 @@ import openai
 
 from ninfer.engine import AsyncEngine, Engine, EngineOptions, GenerationOptions
 from ninfer.request import PreparedPrompt, TokenForcer
+from ninfer.server.journal import Spans
 from ninfer.server.options import ServerOptions
 from ninfer.server.serve import listen, serve
 from ninfer.server.service import Service
@@ -109,22 +110,25 @@ def serving(
     *,
     engine: Mapping[str, Any] | None = None,
     send_buffer: int = 0,
+    spans: Spans | None = None,
     **options: Any,
 ) -> Iterator[Server]:
     """Serve an artifact on a free port of this machine, on a thread of its own."""
     settings = {"max_context": 1024, "max_concurrency": 4, "device": "cpu", **(engine or {})}
     loaded = Engine.load(EngineOptions(artifact=artifact, **settings))
-    with serving_engine(loaded, send_buffer=send_buffer, **options) as server:
+    with serving_engine(loaded, send_buffer=send_buffer, spans=spans, **options) as server:
         yield server
 
 
 @contextmanager
-def serving_engine(engine: Engine, *, send_buffer: int = 0, **options: Any) -> Iterator[Server]:
+def serving_engine(
+    engine: Engine, *, send_buffer: int = 0, spans: Spans | None = None, **options: Any
+) -> Iterator[Server]:
     """Serve a loaded engine. `send_buffer` bounds what the system takes for slow readers."""
     scripts = Scripts()
     scripts.install(engine)
     chosen = ServerOptions(**{"port": 0, "model_id": "tiny", "drain_s": 0, **options})
-    service = Service(AsyncEngine(engine), chosen)
+    service = Service(AsyncEngine(engine), chosen, spans)
     listener = listen(chosen.host, chosen.port)
     if send_buffer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

@@ -245,6 +245,28 @@ def test_h8_a_fault_of_ours_is_no_400(server: Server, monkeypatch: Any) -> None:
     assert reply.json()["error"]["code"] == "grammar_backend_error"
 
 
+def test_a_form_that_proves_too_large_is_the_clients_to_change(server: Server) -> None:
+    """Objects of many properties are fine; more than the grammar library bears are a 400."""
+    counts = {"small": (1, 1500), "large": (4, 1500)}
+    schemas = {
+        name: {
+            "anyOf": [
+                {"type": "object", "properties": {f"{a}_{b}": {"const": 1} for b in range(each)}}
+                for a in range(kinds)
+            ]
+        }
+        for name, (kinds, each) in counts.items()
+    }
+    body = {"messages": text_of("a"), "max_tokens": 3, "enable_thinking": False}
+    assert server.post(CHAT, {**body, "guided_json": schemas["small"]}).status_code == 200
+    reply = server.post(CHAT, {**body, "guided_json": schemas["large"]})
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
+    assert error["code"] == "unsupported_json_schema" and error["param"] == "guided_json"
+    assert "ask for fewer properties" in error["message"]
+    server.settled()
+
+
 def test_a_defect_of_a_route_is_a_500_without_words(server: Server, monkeypatch: Any) -> None:
     def broken(*given: Any) -> Any:
         raise ZeroDivisionError("secret inner state")

@@ -287,7 +287,7 @@ def test_too_long_a_prompt(server: Server) -> None:
         ({}, "input"),
         ({"input": None}, "input"),
         ({"input": 7}, "input"),
-        ({"input": []}, "messages"),
+        ({"input": []}, "input"),
         ({"input": [7]}, "input[0]"),
         ({"input": [{}]}, "input[0].type"),
         ({"input": [{"type": "song"}]}, "input[0].type"),

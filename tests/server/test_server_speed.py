@@ -4,10 +4,12 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from serving import Server, serving_engine
 from stub_runtime import stubbed
@@ -46,6 +48,17 @@ def test_a_token_is_with_the_client_within_milliseconds(engine: Engine) -> None:
     assert len(found["times"]) >= 55, "pieces came in lumps"
     assert statistics.median(lags) < 0.005
     assert lags[0] < 0.05
+
+
+def test_answers_on_a_connection_that_is_kept_come_at_once(server: Server) -> None:
+    """Held back by the kernel until an acknowledgement, each would take 40 ms."""
+    with httpx.Client(base_url=server.url) as client:
+        seconds = []
+        for _ in range(25):
+            begun = time.perf_counter()
+            assert client.post("/tokenize", json={"prompt": "a"}).status_code == 200
+            seconds.append(time.perf_counter() - begun)
+    assert statistics.median(seconds) < 0.02
 
 
 def test_many_streams_cost_little(engine: Engine) -> None:

@@ -174,15 +174,22 @@ def test_other_names_of_engine_options() -> None:
         ("--default-max-tokens 0", "--default-max-tokens 0"),
         ("--temperature 3", "--temperature 3"),
         ("--keep-alive-ms 0", "--keep-alive-ms 0"),
+        ("--device-state-slots 3 --max-concurrency 2", "give 2, or leave it out"),
+        ("--context-cost-presets costs.json", "costs.json: measured costs choose nothing"),
         ("--request-log-jsonl /dev/null", "is the artifact"),
         ("--jev", "--jev: not available"),
-        ("--device-state-slots 4", "--device-state-slots 4: not available"),
+        ("--device-state-slots 4", "give 1, or leave it out"),
         ("--max-concurrency 65", "--max-concurrency 65"),
     ],
 )
 def test_options_that_cannot_be(words: str, message: str) -> None:
     with pytest.raises((UsageError, UnsupportedError), match=message):
         check_server(*options_of(*words.split()))
+
+
+def test_state_slots_are_those_of_the_sequences() -> None:
+    check_server(*options_of("--device-state-slots", "2", "--max-concurrency", "2"))
+    check_server(*options_of("--device-state-slots", "1"))
 
 
 def test_files_of_keys(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from typing import Final, assert_never
 
 import llguidance
 
-from ninfer.errors import ConstraintError, GrammarBackendError
+from ninfer.errors import ConstraintError
 from ninfer.frontend.grammar.after_thought import AfterThought
-from ninfer.frontend.grammar.json_schema import check_grammar, json_text, literal
-from ninfer.frontend.grammar.matcher import GrammarConstraint
+from ninfer.frontend.grammar.json_schema import LIMITS, check_grammar, json_text, literal
+from ninfer.frontend.grammar.matcher import GrammarConstraint, failure
 from ninfer.frontend.grammar.tool_calls import call_rules
 from ninfer.frontend.grammar.vocabulary import Vocabulary
 from ninfer.request import (
@@ -44,21 +44,23 @@ class ConstraintBuilder:
         unsatisfiable, GrammarBackendError if the grammar library fails on a sound one.
         """
         plain, behind_thought = _grammars(spec, self._vocabulary)
-        matcher, can_begin = self._compiled(plain)
+        code = _code(spec, "unsupported_json_schema")
+        matcher, can_begin = self._compiled(plain, code)
         if not can_begin:
-            raise ConstraintError(_UNSATISFIABLE, code=_unsatisfiable_code(spec))
+            raise ConstraintError(_UNSATISFIABLE, code=_code(spec, "unsatisfiable_json_schema"))
         if not starts_in_reasoning:
-            return GrammarConstraint(self._vocabulary, matcher.deep_copy())
-        matcher, _ = self._compiled(behind_thought)
-        answer = GrammarConstraint(self._vocabulary, matcher.deep_copy())
+            return GrammarConstraint(self._vocabulary, matcher.deep_copy(), code)
+        matcher, _ = self._compiled(behind_thought, code)
+        answer = GrammarConstraint(self._vocabulary, matcher.deep_copy(), code)
         return AfterThought(self._vocabulary, answer)
 
-    def _compile(self, grammar: str) -> tuple[llguidance.LLMatcher, bool]:
+    def _compile(self, grammar: str, code: str) -> tuple[llguidance.LLMatcher, bool]:
         """A matcher to be copied, and whether any answer can begin."""
-        matcher = llguidance.LLMatcher(self._vocabulary.backend, grammar, log_level=0)
+        matcher = llguidance.LLMatcher(
+            self._vocabulary.backend, grammar, log_level=0, limits=LIMITS
+        )
         if matcher.is_error():
-            reason = " ".join(matcher.get_error().split())[:200]
-            raise GrammarBackendError(f"the grammar library refuses a sound grammar: {reason}")
+            raise failure(matcher.get_error(), "at once", code)
         # Asked before threads share it: a matcher that is asked cannot be copied meanwhile.
         mask = self._vocabulary.answer_mask(matcher.compute_bitmask(), matcher.is_accepting())
         return matcher, any(mask)
@@ -116,7 +118,7 @@ def _regex(pattern: str) -> str:
         return f"/{llguidance.regex_to_lark(pattern, '')}/"
     except UnicodeEncodeError:
         raise ConstraintError(
-            "the regex holds an unpaired surrogate", code="invalid_regex"
+            "the regex holds an unpaired surrogate; send whole characters", code="invalid_regex"
         ) from None
 
 
@@ -128,7 +130,8 @@ def _users_lark(text: str) -> str:
         raise ConstraintError(f"the grammar: {reason}", code="invalid_grammar") from None
 
 
-def _unsatisfiable_code(spec: ConstraintSpec) -> str:
+def _code(spec: ConstraintSpec, schema: str) -> str:
+    """The word for a specification that cannot be had; `schema` is that for a JSON schema."""
     match spec:
         case RegexSpec():
             return "invalid_regex"
@@ -136,4 +139,4 @@ def _unsatisfiable_code(spec: ConstraintSpec) -> str:
             return "invalid_choice"
         case GrammarSpec():
             return "invalid_grammar"
-    return "unsatisfiable_json_schema"
+    return schema

@@ -5,7 +5,8 @@ from typing import Final
 
 import llguidance
 
-from ninfer.errors import GenerationError, GrammarBackendError
+from ninfer.errors import ConstraintError, GenerationError, GrammarBackendError
+from ninfer.frontend.grammar.json_schema import is_too_large
 from ninfer.frontend.grammar.vocabulary import Vocabulary
 from ninfer.request import TokenConstraint
 
@@ -19,8 +20,10 @@ class GrammarConstraint:
     Stop ids are never shown to the grammar library, so nothing reaches it after the end.
     """
 
-    def __init__(self, vocabulary: Vocabulary, matcher: llguidance.LLMatcher) -> None:
+    def __init__(self, vocabulary: Vocabulary, matcher: llguidance.LLMatcher, code: str) -> None:
+        """`code` is the word of the ConstraintError for a grammar that proves too large."""
         self._vocabulary = vocabulary
+        self._code = code
         self._matcher = matcher
         self._finished = False
         # Tokens taken, then those that were taken back: masks behind equal tokens are equal.
@@ -80,7 +83,7 @@ class GrammarConstraint:
 
     def fork(self) -> "GrammarConstraint":
         """An independent copy."""
-        copy = GrammarConstraint(self._vocabulary, self._matcher.deep_copy())
+        copy = GrammarConstraint(self._vocabulary, self._matcher.deep_copy(), self._code)
         copy._finished = self._finished
         copy._path = self._path[: self._count]
         copy._count = self._count
@@ -97,10 +100,20 @@ class GrammarConstraint:
         return mask
 
     def _fail(self) -> None:
-        reason = " ".join(self._matcher.get_error().split())[:200] or "no reason given"
-        raise GrammarBackendError(
-            f"the grammar library failed after {self._count} tokens of the answer: {reason}"
+        place = f"after {self._count} tokens of the answer"
+        raise failure(self._matcher.get_error(), place, self._code)
+
+
+def failure(message: str, place: str, code: str) -> ConstraintError | GrammarBackendError:
+    """What to raise for an error of the library: whether the request or the library is at fault."""
+    reason = " ".join(message.split())[:200] or "no reason given"
+    if is_too_large(reason):
+        return ConstraintError(
+            f"the output constraint is too large for the grammar library, {place}: {reason}; ask "
+            "for fewer properties or alternatives",
+            code=code,
         )
+    return GrammarBackendError(f"the grammar library failed {place}: {reason}")
 
 
 def masks_ahead(constraint: TokenConstraint, drafts: Sequence[int]) -> list[bytes]:

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ninfer.server.shapes import AnthropicMessages, AnthropicTools
+
 Text = Annotated[str, Field(min_length=1)]
 # Accounting, hints of caching, and edits of a context that never grows here by itself.
 HARMLESS: Final = frozenset(
@@ -71,9 +73,9 @@ class CountBody(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: str | None = None
-    messages: list[Any]
+    messages: AnthropicMessages
     system: str | list[Any] | None = None
-    tools: list[Any] | None = None
+    tools: AnthropicTools | None = None
     tool_choice: ChoiceFields | None = None
     thinking: ThinkingFields | None = None
     output_config: OutputFields | None = None

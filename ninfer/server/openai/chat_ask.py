@@ -8,6 +8,7 @@ from ninfer.server import thinking
 from ninfer.server.ask import Ask
 from ninfer.server.errors import Refusal
 from ninfer.server.openai.fields import check_shared, form_of, options_of
+from ninfer.server.openai.final_message import ended
 from ninfer.server.openai.schema import CHAT_REFUSED, ChatBody
 from ninfer.server.service import Service
 from ninfer.server.thinking import Thinking, thinking_of
@@ -36,7 +37,11 @@ def ask_of(body: ChatBody, service: Service) -> Ask:
         _wishes(body), options, service.text, preserve=service.options.preserve_thinking
     )
     tools = without_hosted(body.tools or [], HOSTED)
-    conversation = parse_conversation(body.messages, tools, template)
+    conversation = ended(
+        parse_conversation(body.messages, tools, template),
+        body.add_generation_prompt,
+        body.continue_final_message,
+    )
     check_tools(conversation.tools)
     choice = choice_of(body.tool_choice, parallel=body.parallel_tool_calls)
     check_choice(choice, conversation.tools)
@@ -62,12 +67,6 @@ def _check_forms(body: ChatBody) -> None:
     if body.modalities not in (None, ["text"], []):
         raise Refusal(
             "modalities: only text is written here", code="unsupported_value", param="modalities"
-        )
-    if body.continue_final_message or not body.add_generation_prompt:
-        raise Refusal(
-            "continue_final_message is not supported; use /v1/completions to continue a text",
-            code="unsupported_value",
-            param="continue_final_message",
         )
     if body.top_logprobs is not None and not body.logprobs:
         raise Refusal(

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer.server.openai.fields import SamplingFields
+from ninfer.server.shapes import ChatMessages, ChatTools
 
 MOST_TOP_LOGPROBS: Final = 20
 # Member -> what to do instead.
@@ -12,6 +13,7 @@ CHAT_REFUSED: Final = {
     "audio": "this model writes text",
     "chat_template": "start the server with --chat-template",
     "documents": "put them into a message",
+    "echo": "put the text of the last message before the answer",
     "function_call": "use tool_choice",
     "functions": "use tools",
     "mm_processor_kwargs": "leave it out",
@@ -55,12 +57,12 @@ class TemplateFields(BaseModel):
 class ChatBody(SamplingFields):
     """POST /v1/chat/completions. Messages and tools have the forms of the OpenAI API."""
 
-    messages: list[Any]
+    messages: ChatMessages
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
-    tools: list[Any] | None = None
+    tools: ChatTools | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     response_format: Any = None
@@ -75,6 +77,6 @@ class ChatBody(SamplingFields):
     include_reasoning: bool = True
     separate_reasoning: bool = True
     stream_reasoning: bool = True
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     modalities: list[str] | None = None

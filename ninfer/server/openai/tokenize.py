@@ -1,6 +1,5 @@
 """POST /tokenize and /detokenize, in the forms of vLLM and llama.cpp."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter
@@ -14,10 +13,12 @@ from ninfer.server.ask import RawPrompt
 from ninfer.server.body import checked, read_object
 from ninfer.server.errors import Refusal
 from ninfer.server.keys import Key
+from ninfer.server.openai.final_message import ended
 from ninfer.server.openai.schema import TemplateFields
 from ninfer.server.pages import described
 from ninfer.server.reply import json_response
 from ninfer.server.service import Service
+from ninfer.server.shapes import ChatMessages, ChatTools
 
 router = APIRouter(tags=["tokens"])
 _MOST_ID: Final = 2**31
@@ -31,9 +32,10 @@ class TokenizeBody(BaseModel):
     model: str | None = None
     prompt: str | None = None
     content: str | None = None
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
-    add_generation_prompt: bool = True
+    messages: ChatMessages | None = None
+    tools: ChatTools | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
     add_special_tokens: bool = False
     return_token_strs: bool = False
     chat_template_kwargs: TemplateFields | None = None
@@ -80,8 +82,11 @@ async def _ids(body: TokenizeBody, service: Service, key: Key) -> list[int]:
         service.text,
         preserve=service.options.preserve_thinking,
     )
-    template = replace(template, add_generation_prompt=body.add_generation_prompt)
-    conversation = parse_conversation(body.messages, body.tools, template)
+    conversation = ended(
+        parse_conversation(body.messages, body.tools, template),
+        body.add_generation_prompt,
+        body.continue_final_message,
+    )
     return list((await service.prepare(conversation, key)).token_ids)
 
 

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer.server.openai.fields import SamplingFields
 from ninfer.server.openai.schema import MOST_TOP_LOGPROBS, TemplateFields
+from ninfer.server.shapes import Items, ItemTools
 
 # Member -> what to do instead.
 REFUSED: Final = {
@@ -39,10 +40,10 @@ class TextFields(BaseModel):
 class ResponsesBody(SamplingFields):
     """POST /v1/responses, and .../input_tokens. Items and tools have the OpenAI API's forms."""
 
-    input: str | list[Any]
+    input: str | Items
     instructions: str | None = None
     previous_response_id: str | None = None
-    tools: list[Any] | None = None
+    tools: ItemTools | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     reasoning: ReasoningFields | None = None
