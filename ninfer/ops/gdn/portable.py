@@ -14,7 +14,6 @@ from ninfer.ops.tensors import DeltaState, RaggedRows
 
 CHUNK: Final[int] = kernels.CHUNK.value
 _GATES: Final = 256
-_KEY_LANES: Final = kernels.LANES.value
 _VALUE_COLUMNS: Final = 16
 # Widest head: a matrix has to fit the registers of one program.
 _WIDEST: Final = 128
@@ -88,8 +87,7 @@ class Parts:
 
 def tile_sizes(key: int, value: int) -> dict[str, int]:
     """The tile of a matrix in the kernels that go row by row."""
-    parts = max(next_power(key) // _KEY_LANES, 1)
-    return {"DK": key, "DV": value, "P": parts, "V": next_power(value)}
+    return {"DK": key, "DV": value, "L": max(next_power(key) // 4, 1), "V": next_power(value)}
 
 
 def row_warps(key: int, value: int) -> int:
