@@ -35,6 +35,8 @@ _POSITION: Final = 640
 _EPS: Final = 1e-6
 _fla = lazy_exports("ninfer.bench", {"chunk_gated_delta_rule": "fla.ops.gated_delta_rule"})
 _CHECKED: Final = ("decode_27b", "held_27b", "chunk_35b")
+# V and key heads of those cases, where they are not those above.
+CHECKED_HEADS: Final = ((4, 2),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from ninfer.ops import dispatch
 from ninfer.ops.compare import compare
 from ninfer.ops.delta_net import fast, portable
 from ninfer.ops.delta_net.cases import CASES
-from ninfer.ops.delta_net.row_plan import RowPlan
-from ninfer.ops.linear.compiler import Program
+from ninfer.ops.delta_net.row_plan import RowPlan, row_plan
+from ninfer.ops.linear.compiler import Program, compile_program
+from ninfer.ops.linear.fast_plan import ARCHITECTURES
 from ninfer.ops.tensors import ConvState, DeltaRows, DeltaState, DeltaWeights, RaggedRows
 from tests.ops.delta_scene import (
     SLOT,
@@ -111,7 +112,7 @@ def extent(tensor: Tensor) -> Buffer:
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[RowPlan], None]]:
     def choose(plan: RowPlan) -> None:
-        monkeypatch.setattr(portable, "_rows", partial(host_rows, plan))
+        monkeypatch.setattr(portable, "launch_rows", partial(host_rows, plan))
 
     with dispatch.using("portable", only=FAMILY):
         yield choose
@@ -258,3 +259,10 @@ def test_rows_that_are_not_the_sequences_are_not_written(on_host):
     out = torch.full((4, 2, 128), torch.nan, dtype=torch.bfloat16)
     host_rows(HOPPER, x, weights, *state, scene.ragged(66, 2), out, 1e-6, 0)
     assert not bool(out[:2].isnan().any()) and bool(out[2:].isnan().all())
+
+
+@pytest.mark.parametrize("number", ARCHITECTURES)
+def test_the_kernel_compiles_for_every_architecture(number: int):
+    for heads, key_heads in ((48, 16), (32, 16)):
+        made = fast.program(number, row_plan(number), heads, key_heads, halves=heads == 32)
+        assert compile_program(made)[:4] == b"\x7fELF"

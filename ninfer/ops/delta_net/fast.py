@@ -13,11 +13,13 @@ from torch import Tensor
 from ninfer.errors import UnsupportedError
 from ninfer.ops.delta_net import portable
 from ninfer.ops.delta_net.row_plan import WIDTH, RowPlan, row_plan
+from ninfer.ops.dispatch import register
 from ninfer.ops.gdn.kernels import BEFORE
 from ninfer.ops.linear.compiler import Program
 from ninfer.ops.linear.launcher import Kernel, Launch, architecture, kernel, start
 from ninfer.ops.tensors import ConvState, DeltaRows, DeltaState, DeltaWeights, RaggedRows
 
+FORM: Final = "cuda"
 SOURCE: Final = "delta_net/rows.cu"
 _NAME: Final = "delta_rows"
 _TAPS: Final = 4
@@ -140,3 +142,7 @@ def _is_aligned(part: Tensor) -> bool:
     return part.data_ptr() % (_UNIT * part.element_size()) == 0 and not any(
         stride % _UNIT for stride in strides
     )
+
+
+# In no tier yet: benchmarks and tests choose it by this name.
+register(FORM, delta_net)

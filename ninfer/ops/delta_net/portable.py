@@ -44,7 +44,7 @@ def delta_net(
     eps: float,
 ) -> Tensor:
     """See the contract."""
-    return composed(x, weights, conv, delta, rows, eps=eps, single=_rows)
+    return composed(x, weights, conv, delta, rows, eps=eps, single=launch_rows)
 
 
 def composed(
@@ -57,7 +57,7 @@ def composed(
     eps: float,
     single: Callable[..., Any],
 ) -> Tensor:
-    """The op with rows outside of whole chunks by `single`, a form of `_rows`."""
+    """The op with rows outside of whole chunks by `single`, a form of `launch_rows`."""
     check_heads("delta_net", x.key.shape[2], x.value.shape[2])
     if weights.convolution.shape[0] > _WIDEST_CONVOLUTION:
         raise UnsupportedError(
@@ -119,7 +119,7 @@ def _inputs_of_chunks(
     return Parts(query, key, value, g, beta)
 
 
-def _rows(
+def launch_rows(
     x: DeltaRows,
     weights: DeltaWeights,
     conv: ConvState,
@@ -128,7 +128,9 @@ def _rows(
     out: Tensor,
     eps: float,
     part: int,
+    warps: int | None = None,
 ) -> None:
+    """Start the kernel for the rows of one part; `warps` replaces its own, for measurements."""
     heads, value = out.shape[1:]
     key_heads, key = x.key.shape[1:]
     arrivals = counters(delta) if key_heads < heads else delta.arrivals
@@ -156,7 +158,7 @@ def _rows(
         STATE=supported("delta_net", delta.matrix.dtype),
         TYPE=supported("delta_net", out.dtype),
         PLAIN=INTERPRETED,
-        num_warps=row_warps(key, value),
+        num_warps=warps or row_warps(key, value),
     )
 
 

@@ -1,0 +1,113 @@
+"""Forms of a Gated DeltaNet step beside each other: Triton's, and sizes of the CUDA kernel."""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from ninfer.bench import delta_case
+from ninfer.bench.delta_case import HEADS, KEY_HEADS, Mixer
+from ninfer.bench.isolated import isolated
+from ninfer.bench.replay import replayed
+from ninfer.bench.report import Findings, Row, time_row
+from ninfer.bench.timer import Timing
+from ninfer.ops.delta_net import fast, portable
+from ninfer.ops.delta_net.row_plan import RowPlan, row_plan
+from ninfer.ops.dispatch import register, using
+from ninfer.ops.linear.compiler import Program, binary
+
+STEPS: Final = (1, 4, 16)
+_LIMIT_S: Final = 40.0
+_FORM: Final = "variant"
+# The table's first. 192 blocks or 48 in place of 96, more warps for a block, other layouts of the
+# sums over keys, fewer rows at once, no look ahead.
+PLANS: Final = (
+    row_plan(90),
+    RowPlan(2, 16),
+    RowPlan(4, 4),
+    RowPlan(4, 8),
+    RowPlan(1, 16),
+    RowPlan(2, 8, lanes=4),
+    RowPlan(2, 8, lanes=16),
+    RowPlan(2, 8, rows=8),
+    RowPlan(2, 8, foresees=False),
+)
+WARPS: Final = (4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Sizes of the CUDA kernel, or how many warps have a matrix in the Triton form."""
+
+    plan: RowPlan | None = None
+    warps: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What a row of results calls it."""
+        if self.plan is None:
+            return f"Triton, {self.warps} warps"
+        plan = self.plan
+        text = f"{plan.pieces} blocks of {plan.warps} warps, {plan.lanes} lanes, {plan.rows} rows"
+        return text if plan.foresees else f"{text}, no look ahead"
+
+    @property
+    def single(self) -> Callable[..., None]:
+        """What starts the kernel for rows outside of chunks."""
+        if self.plan is None:
+            return partial(portable.launch_rows, warps=self.warps)
+        return partial(fast.launch_rows, plan=self.plan)
+
+
+VARIANTS: Final = (*(Variant(plan) for plan in PLANS), *(Variant(warps=n) for n in WARPS))
+
+
+def run(number: int) -> Findings:
+    """Each variant checked, then timed beside the table's, on a card of that architecture."""
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        list(pool.map(binary, programs(number)))
+    rows: list[Row] = []
+    failures: list[str] = []
+    first: dict[int, Timing] = {}
+    for variant, timings, why in isolated(VARIANTS, timed, _LIMIT_S):
+        if timings is None:
+            failures.append(f"GDN step {variant.name}: {why}")
+            continue
+        for count, timing in timings.items():
+            table = first.setdefault(count, timing)
+            shape: Mapping[str, int | str] = {"T": count, "variant": variant.name}
+            rows.append(time_row("GDN step", shape, timing, ("table", table.median), unit="us"))
+    rows.sort(key=lambda row: int(row.shape["T"]))
+    return Findings(rows, failures=tuple(failures))
+
+
+def programs(number: int) -> list[Program]:
+    """What the variants and their checks start on an architecture."""
+    heads = ((HEADS, KEY_HEADS), *delta_case.CHECKED_HEADS)
+    made = (
+        fast.program(number, plan, *some, halves=halves)
+        for plan in PLANS
+        for some, halves in (*((some, True) for some in heads), (heads[0], False))
+    )
+    return list(dict.fromkeys(made))
+
+
+def timed(variant: Variant) -> dict[int, Timing]:
+    """Seconds of a step by rows. Raises FormatError when a check fails."""
+    device = torch.device("cuda", torch.cuda.current_device())
+
+    def delta_net(*parts: Any, eps: float) -> Tensor:
+        return portable.composed(*parts, eps=eps, single=variant.single)
+
+    register(_FORM, delta_net)
+    with using("portable", only=delta_case.FAMILY), using(_FORM, only=("delta_net",)):
+        delta_case.check_steps(device)
+        mixer = Mixer.made(device)
+        return {count: replayed(mixer.steps(count)) for count in STEPS}
