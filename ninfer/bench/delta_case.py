@@ -198,6 +198,15 @@ def check_prefill(mixer: Mixer, count: int) -> None:
         raise FormatError(f"gated_delta_rule of {count} rows: {found}; not timed")
 
 
+def rule_calls(mixer: Mixer, count: int) -> list[Callable[[], object]]:
+    """The rule alone over the first `count` rows of a sequence, in a few slots."""
+    parts = mixer.rule(count)
+    return [
+        partial(ops.gated_delta_rule, *parts, mixer.delta, mixer.rows(count, slot, start=0))
+        for slot in range(4)
+    ]
+
+
 def fla_prefill(mixer: Mixer, count: int) -> Callable[[], object] | None:
     """The rule by flash-linear-attention, q and k repeated for each V head; None without it."""
     if find_spec("fla") is None:

@@ -61,11 +61,7 @@ def prefill_rows(mixer: Mixer) -> list[Row]:
         calls = mixer.prefills(count)
         reference = ("torch reference", _eager(calls[0]))
         rows.append(time_row("GDN prefill", shape, replayed(calls), reference, unit="us"))
-        parts = mixer.rule(count)
-        alone = [
-            partial(ops.gated_delta_rule, *parts, mixer.delta, mixer.rows(count, slot, start=0))
-            for slot in range(4)
-        ]
+        alone = delta_case.rule_calls(mixer, count)
         other = delta_case.fla_prefill(mixer, count)
         reference = ("torch reference", _eager(alone[0]))
         if other is not None:

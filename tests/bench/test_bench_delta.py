@@ -68,7 +68,7 @@ def test_the_other_kernel_is_the_baseline_where_it_is_installed(monkeypatch: pyt
 def test_a_wrong_prefill_has_no_row(monkeypatch: pytest.MonkeyPatch):
     right = portable.whole_chunks
 
-    def wrong(parts, state, rows, out):
+    def wrong(parts, state, rows, out, plan):
         right(replace(parts, beta=parts.beta * 1.01), state, rows, out)
 
     monkeypatch.setattr(portable, "whole_chunks", wrong)
@@ -100,13 +100,11 @@ def test_offered_variants_fit_and_begin_with_the_tables():
     assert len(made) == len(needed) * len(delta_variants.PLANS)
 
 
-def test_variants_are_timed_beside_the_first_and_failures_named(monkeypatch: pytest.MonkeyPatch):
+def test_variants_are_timed_beside_the_first_and_failures_named():
     answers = [{1: TIMING, 4: TIMING}, None, {1: Timing(4e-6, 4e-6, 4e-6, 3)}]
     jobs = delta_variants.VARIANTS[:3]
     answered = zip(jobs, answers, ("", "its process died", ""), strict=True)
-    monkeypatch.setattr(delta_variants, "isolated", lambda *_: answered)
-    monkeypatch.setattr(delta_variants, "programs", lambda number: [])
-    found = delta_variants.run(90)
+    found = delta_variants.collected("GDN step", answered)
     assert found.failures == (f"GDN step {jobs[1].name}: its process died",)
     assert [(row.shape["T"], row.share) for row in found.rows] == [(1, 1.0), (1, 2.0), (4, 1.0)]
 
@@ -125,3 +123,22 @@ def test_a_variant_is_checked_and_timed_in_its_own_form(monkeypatch: pytest.Monk
     monkeypatch.setattr(delta_variants.torch, "device", lambda *_: CPU)
     assert delta_variants.timed(delta_variants.VARIANTS[0]) == {1: TIMING, 3: TIMING}
     assert seen[-2:] == [1, 3] and len(seen) > 2
+
+
+def test_chunks_are_checked_and_timed_with_other_sizes(monkeypatch: pytest.MonkeyPatch):
+    seen = []
+    launch = portable.whole_chunks
+
+    def whole_chunks(parts, state, rows, out, plan):
+        seen.append((parts.v.shape[0], plan))
+        launch(parts, state, rows, out, plan)
+
+    monkeypatch.setattr(portable, "whole_chunks", whole_chunks)
+    monkeypatch.setattr(delta_variants, "RUNS", (64, 130))
+    monkeypatch.setattr(delta_variants, "replayed", first_timed)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(delta_variants.torch, "device", lambda *_: CPU)
+    variant = delta_variants.SCANS[1]
+    assert delta_variants.timed_chunks(variant) == {64: TIMING, 130: TIMING}
+    assert seen == [(64, variant.plan), (64, variant.plan), (130, variant.plan)]
+    assert delta_variants.SCANS[0].plan == portable.scan_plan(90) != variant.plan
