@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from typing import Any, Final
 
@@ -41,21 +41,19 @@ PLANS: Final = (
     RowPlan(2, 8, rows=8),
     RowPlan(2, 8, foresees=False),
 )
-WARPS: Final = (4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Sizes of the CUDA kernel, or how many warps have a matrix in the Triton form."""
+    """Sizes of the CUDA kernel, or the Triton form."""
 
     plan: RowPlan | None = None
-    warps: int | None = None
 
     @property
     def name(self) -> str:
         """What a row of results calls it."""
         if self.plan is None:
-            return f"Triton, {self.warps} warps"
+            return "Triton"
         plan = self.plan
         text = f"{plan.pieces} blocks of {plan.warps} warps, {plan.lanes} lanes, {plan.rows} rows"
         return text if plan.foresees else f"{text}, no look ahead"
@@ -64,7 +62,7 @@ class Variant:
     def single(self) -> Callable[..., None]:
         """What starts the kernel for rows outside of chunks."""
         if self.plan is None:
-            return partial(portable.launch_rows, warps=self.warps)
+            return portable.launch_rows
         return partial(fast.launch_rows, plan=self.plan)
 
 
@@ -80,15 +78,13 @@ class ChunkVariant:
         return f"{self.plan.columns} columns, {self.plan.warps} warps, {self.plan.stages} stages"
 
 
-VARIANTS: Final = (*(Variant(plan) for plan in PLANS), *(Variant(warps=n) for n in WARPS))
+VARIANTS: Final = (*(Variant(plan) for plan in PLANS), Variant())
 SCANS: Final = tuple(
     ChunkVariant(plan)
     for plan in (
         scan_plan(90),
         ScanPlan(16, 4, 1),
         ScanPlan(32, 4, 2),
-        ScanPlan(64, 4, 1),
-        ScanPlan(64, 8, 1),
         ScanPlan(64, 8, 2),
     )
 )
@@ -137,6 +133,11 @@ def programs(number: int) -> list[Program]:
     return list(dict.fromkeys(made))
 
 
+@lru_cache(maxsize=1)
+def _mixer(device: torch.device) -> Mixer:
+    return Mixer.made(device)
+
+
 def timed(variant: Variant) -> dict[int, Timing]:
     """Seconds of a step by rows. Raises FormatError when a check fails."""
     device = torch.device("cuda", torch.cuda.current_device())
@@ -147,7 +148,7 @@ def timed(variant: Variant) -> dict[int, Timing]:
     register(_FORM, delta_net)
     with using("portable", only=delta_case.FAMILY), using(_FORM, only=("delta_net",)):
         delta_case.check_steps(device)
-        mixer = Mixer.made(device)
+        mixer = _mixer(device)
         return {count: replayed(mixer.steps(count)) for count in STEPS}
 
 
@@ -161,7 +162,7 @@ def timed_chunks(variant: ChunkVariant) -> dict[int, Timing]:
     register(_FORM, gated_delta_rule)
     found = {}
     with using("portable", only=delta_case.FAMILY), using(_FORM, only=("gated_delta_rule",)):
-        mixer = Mixer.made(device)
+        mixer = _mixer(device)
         delta_case.check_prefill(mixer, min(RUNS))
         for count in RUNS:
             found[count] = replayed(delta_case.rule_calls(mixer, count))

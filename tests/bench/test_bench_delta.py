@@ -35,6 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"STEPS": (1, 3), "PREFILLS": (65,), "PARTS": (2,), "HEADS": 2}.items():
         monkeypatch.setattr(delta_rows, name, value)
     monkeypatch.setattr(delta_case, "copies_for", lambda size: 5)
+    monkeypatch.setattr(delta_variants, "_mixer", Mixer.made)
     monkeypatch.setattr(delta_case, "find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 

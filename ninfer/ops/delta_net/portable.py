@@ -128,9 +128,8 @@ def launch_rows(
     out: Tensor,
     eps: float,
     part: int,
-    warps: int | None = None,
 ) -> None:
-    """Start the kernel for the rows of one part; `warps` replaces its own, for measurements."""
+    """Start the kernel for the rows of one part."""
     heads, value = out.shape[1:]
     key_heads, key = x.key.shape[1:]
     arrivals = counters(delta) if key_heads < heads else delta.arrivals
@@ -158,7 +157,7 @@ def launch_rows(
         STATE=supported("delta_net", delta.matrix.dtype),
         TYPE=supported("delta_net", out.dtype),
         PLAIN=INTERPRETED,
-        num_warps=warps or row_warps(key, value),
+        num_warps=row_warps(key, value),
     )
 
 
