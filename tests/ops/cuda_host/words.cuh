@@ -5,12 +5,12 @@
 typedef long long s64;
 
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
-inline float quotient(float a, float b) { return a / b; }
+inline float near_quotient(float a, float b) { return a / b; }
 inline float rsqrtf(float v) { return 1.f / std::sqrt(v); }
 template <class T> T __shfl_xor_sync(u32, T value, int lanes) {
   struct { T in, out; } mine = {value, {}};
   using Pair = decltype(mine);
-  together(8, &mine, [&](void** all) {
+  together(20, &mine, [&](void** all) {
     for (int i = 0; i < 32; i++) ((Pair*)all[i])->out = ((Pair*)all[i ^ lanes])->in;
   });
   return mine.out;
@@ -33,7 +33,6 @@ inline s64 fresh_s64(const void* p) { return read_at<s64>(p, true); }
 inline u32 fresh_u8(const void* p) { return read_at<u8>(p, true); }
 inline uint2 global_u2(const void* p) { return read_at<uint2>(p, false); }
 inline u16 global_u16(const void* p) { return read_at<u16>(p, false); }
-inline float global_f1(const void* p) { return read_at<float>(p, false); }
 inline void global_put(void* p, uint2 v) { write_at(p, v); }
 inline void global_put(void* p, u32 v) { write_at(p, v); }
 inline void global_put(void* p, float v) { write_at(p, v); }

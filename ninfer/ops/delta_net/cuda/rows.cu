@@ -77,7 +77,7 @@ INLINE uint2 packed(const Four& f) {
   return {to_bf16(f.v[0]) | (u32)to_bf16(f.v[1]) << 16, to_bf16(f.v[2]) | (u32)to_bf16(f.v[3]) << 16};
 }
 INLINE float rounded(float v) { return from_bf16(to_bf16(v)); }
-INLINE float silu(float v) { return quotient(v, 1.f + __expf(-v)); }
+INLINE float silu(float v) { return near_quotient(v, 1.f + __expf(-v)); }
 INLINE float over_warp(float v) {
   UNROLL for (int lanes = 16; lanes; lanes >>= 1) v += exchanged(v, lanes);
   return v;

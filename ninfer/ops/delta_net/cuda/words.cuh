@@ -25,11 +25,6 @@ INLINE u16 global_u16(const void* p) {
   asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
   return v;
 }
-INLINE float global_f1(const void* p) {
-  float v;
-  asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
-  return v;
-}
 INLINE void global_put(void* p, uint2 v) {
   asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
 }
@@ -54,7 +49,7 @@ INLINE void shared_put(u32 a, float v) {
 // a b + c rounded once, wherever it stands: pending rows and new ones have code of their own.
 INLINE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // a / b to two units in the last place, 0 for an infinite b.
-INLINE float quotient(float a, float b) { return __fdividef(a, b); }
+INLINE float near_quotient(float a, float b) { return __fdividef(a, b); }
 INLINE float exchanged(float v, int lanes) { return __shfl_xor_sync(0xFFFFFFFF, v, lanes); }
 
 #if HOPPER
