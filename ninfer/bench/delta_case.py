@@ -35,6 +35,8 @@ _POSITION: Final = 640
 _EPS: Final = 1e-6
 _fla = lazy_exports("ninfer.bench", {"chunk_gated_delta_rule": "fla.ops.gated_delta_rule"})
 _CHECKED: Final = ("decode_27b", "held_27b", "chunk_35b")
+# V and key heads of those cases, where they are not those above.
+CHECKED_HEADS: Final = ((4, 2),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,15 @@ def check_prefill(mixer: Mixer, count: int) -> None:
     found = found or FLOAT32.violation(mixer.delta.matrix[slot], exact.matrix[0])
     if found is not None:
         raise FormatError(f"gated_delta_rule of {count} rows: {found}; not timed")
+
+
+def rule_calls(mixer: Mixer, count: int) -> list[Callable[[], object]]:
+    """The rule alone over the first `count` rows of a sequence, in a few slots."""
+    parts = mixer.rule(count)
+    return [
+        partial(ops.gated_delta_rule, *parts, mixer.delta, mixer.rows(count, slot, start=0))
+        for slot in range(4)
+    ]
 
 
 def fla_prefill(mixer: Mixer, count: int) -> Callable[[], object] | None:

@@ -12,6 +12,7 @@ from ninfer.bench.delta_case import FAMILY, HEADS, Mixer
 from ninfer.bench.replay import replayed
 from ninfer.bench.report import Row, rate_row, time_row
 from ninfer.bench.timer import Timing, measure
+from ninfer.ops.delta_net import fast
 from ninfer.ops.dispatch import using
 
 STEPS: Final = (1, 4, 8, 16)
@@ -21,17 +22,22 @@ _TERABYTE: Final = 1e12
 
 
 def delta_rows(device: torch.device, read: float) -> list[Row]:
-    """Steps, prefills and parts on the portable tier; `read` is the memory roof in TB/s.
+    """Steps, prefills and parts on the portable tier, steps by the CUDA kernel on a card too.
 
-    Raises FormatError when a check fails.
+    `read` is the memory roof in TB/s. Raises FormatError when a check fails.
     """
     with using("portable", only=FAMILY):
         delta_case.check_steps(device)
         mixer = Mixer.made(device)
-        return [*step_rows(mixer, read), *prefill_rows(mixer), *part_rows(mixer)]
+        rows = [*step_rows(mixer, read), *prefill_rows(mixer), *part_rows(mixer)]
+        if device.type == "cuda":
+            with using(fast.FORM, only=("delta_net",)):
+                delta_case.check_steps(device)
+                rows += step_rows(mixer, read, "GDN step CUDA")
+        return rows
 
 
-def step_rows(mixer: Mixer, read: float) -> list[Row]:
+def step_rows(mixer: Mixer, read: float, name: str = "GDN step") -> list[Row]:
     """Convolution to gated norm in one launch, in microseconds and bytes per second."""
     rows = []
     for count in STEPS:
@@ -40,8 +46,8 @@ def step_rows(mixer: Mixer, read: float) -> list[Row]:
         shape: dict[str, int | str] = {"heads": HEADS, "T": count}
         size = delta_case.state_bytes(count) / _TERABYTE
         rows += [
-            time_row("GDN step", shape, timing, ("torch reference", _eager(calls[0])), unit="us"),
-            rate_row("GDN step", shape, "TB/s", size, timing, ("memory read", read)),
+            time_row(name, shape, timing, ("torch reference", _eager(calls[0])), unit="us"),
+            rate_row(name, shape, "TB/s", size, timing, ("memory read", read)),
         ]
     return rows
 
@@ -55,11 +61,7 @@ def prefill_rows(mixer: Mixer) -> list[Row]:
         calls = mixer.prefills(count)
         reference = ("torch reference", _eager(calls[0]))
         rows.append(time_row("GDN prefill", shape, replayed(calls), reference, unit="us"))
-        parts = mixer.rule(count)
-        alone = [
-            partial(ops.gated_delta_rule, *parts, mixer.delta, mixer.rows(count, slot, start=0))
-            for slot in range(4)
-        ]
+        alone = delta_case.rule_calls(mixer, count)
         other = delta_case.fla_prefill(mixer, count)
         reference = ("torch reference", _eager(alone[0]))
         if other is not None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from ninfer.bench import attention_variants, linear_case
+from ninfer.bench import attention_variants, delta_variants, linear_case
 from ninfer.bench.draw_variants import DrawJob, draw_jobs
 from ninfer.bench.isolated import isolated
 from ninfer.bench.linear_case import Product
@@ -153,9 +153,9 @@ def run() -> Findings:
     jobs: list[AnyJob] = [*all_jobs(), *mixture_jobs(), *draw_jobs()]
     compile_all(number, jobs)
     note = f"random weights, no text; NVRTC {compiler_version()}, driver CUDA {driver_version()}"
-    products, attended = collected(jobs, note), attention_variants.run(number)
-    rows = [*products.rows, *attended.rows]
-    return Findings(rows, note, (*products.failures, *attended.failures))
+    parts = (collected(jobs, note), attention_variants.run(number), delta_variants.run(number))
+    rows = [row for part in parts for row in part.rows]
+    return Findings(rows, note, tuple(text for part in parts for text in part.failures))
 
 
 def collected(jobs: Sequence[AnyJob], note: str) -> Findings:

@@ -9,7 +9,11 @@ from torch import Tensor
 
 from ninfer import ops
 from ninfer.ops import dispatch
-from ninfer.ops.case import Inputs
+from ninfer.ops.case import Case, Inputs
+from ninfer.ops.compare import compare
+from ninfer.ops.delta_net import fast
+from ninfer.ops.delta_net.cases import CASES
+from ninfer.ops.delta_net.row_plan import RowPlan
 from ninfer.ops.gdn.cases import CASES as GDN_CASES
 from ninfer.ops.tensors import RaggedRows
 from tests.ops.delta_scene import SLOT, Scene, in_pieces, in_windows, part_of, run, with_long
@@ -21,12 +25,42 @@ MODELS = pytest.mark.parametrize("heads", [(16, 48), (16, 32)], ids=["27b", "35b
 STATES = pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 
 
-@pytest.fixture(autouse=True)
-def on_this_card() -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["portable", fast.FORM])
+def on_this_card(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test by the Triton form and by the CUDA form."""
     major, minor = torch.cuda.get_device_capability()
     dispatch.set_backend("triton", 10 * major + minor)
-    yield
+    with dispatch.using(request.param, only=("delta_net",)):
+        yield
     dispatch.set_backend("reference")
+
+
+WIDE = [c for c in CASES if c.name.endswith(("_27b", "_35b", "group_of_three"))]
+
+
+@pytest.mark.parametrize("case", WIDE, ids=lambda case: case.name)
+def test_the_criterion_is_met(case: Case):
+    assert compare(case, torch.bfloat16, torch.device("cuda")) == []
+
+
+@pytest.mark.parametrize("rows", [4, 8])
+def test_how_many_rows_are_worked_on_at_once_changes_no_bit(rows: int):
+    """Nor whether the matrix is foreseen; the window is longer than a turn, NaN behind its rows."""
+    scene = scene_of((16, 48), torch.float32, window=16)
+    x, weights = scene.rows(27), scene.weights()
+    results = []
+    for plan in (RowPlan(2, 8), RowPlan(2, 8, rows=rows, foresees=False)):
+        state = scene.empty()
+        for start, stop, kept in ((0, 14, 0), (14, 27, 14)):
+            state[1].pending[SLOT] = kept
+            part = part_of(x, start, stop)
+            out = torch.full_like(part.value, torch.nan)
+            ragged = scene.ragged(64 + stop, stop - start, held=True)
+            fast.launch_rows(part, weights, *state, ragged, out, 1e-6, 0, plan)
+        held = (state[0].window[SLOT, :13], state[1].keys[SLOT, :13], state[1].betas[SLOT, :13])
+        results.append((out, state[0].inputs, state[1].matrix, *held))
+    assert same(*results)
+    assert not any(bool(part.isnan().any()) for part in results[0])
 
 
 def scene_of(heads: tuple[int, int], kept: torch.dtype, window: int = 0) -> Scene:

@@ -17,8 +17,10 @@ from ninfer.ops.gdn.kernels import (
     advance,
     gates,
     key_places,
-    matrix_places,
+    load_matrix,
+    over_keys,
     rows_of_part,
+    store_matrix,
 )
 from ninfer.ops.kernel_math import only_if, rounded, silu
 
@@ -78,8 +80,7 @@ def _convolved(taps, x, w, TYPE: tl.constexpr, PLAIN: tl.constexpr):
 
 @triton.jit
 def _unit(x, eps, TYPE: tl.constexpr, PLAIN: tl.constexpr):
-    length = tl.sum(tl.sum(x * x, axis=1), axis=0)
-    return rounded(x * tl.rsqrt(length + eps), TYPE, PLAIN)
+    return rounded(x * tl.rsqrt(over_keys(x * x) + eps), TYPE, PLAIN)
 
 
 @triton.jit
@@ -153,7 +154,7 @@ def delta_net_rows(
     GROUP: tl.constexpr,
     DK: tl.constexpr,
     DV: tl.constexpr,
-    P: tl.constexpr,
+    L: tl.constexpr,
     V: tl.constexpr,
     W: tl.constexpr,
     STATE: tl.constexpr,
@@ -176,12 +177,11 @@ def delta_net_rows(
         return
     # Of a sequence with whole chunks the launch behind them commits.
     ends = (part == BEHIND) | (has_chunks == 0)
-    tile, live = matrix_places(P, V, DK, DV)
-    place = matrix + (slot * HEADS + h) * (DV * DK) + tile
-    s = _float(place, live)
+    place = matrix + (slot * HEADS + h) * (DV * DK)
+    s = load_matrix(place, L, V, DK, DV)
 
     head = h // GROUP
-    d, in_key = key_places(P, DK)
+    d, in_key = key_places(L, DK)
     lane = tl.arange(0, V)
     in_value = lane < DV
     qd, vd = head * DK + d, h * DV + lane
@@ -245,12 +245,12 @@ def delta_net_rows(
         s = rounded(s, STATE, PLAIN)
         if i < owed:
             if stays & (i == owed - 1):
-                tl.store(place, s, mask=live)
+                store_matrix(place, s, L, V, DK, DV)
         else:
             y = rounded(_normed(o * scale, z, weight, eps, DV), TYPE, PLAIN)
             tl.store(out + t * (HEADS * DV) + vd, y, mask=in_value)
     if not stays:
-        tl.store(place, s, mask=live)
+        store_matrix(place, s, L, V, DK, DV)
         if ends:
             own = only_if(in_key, writes)
             tl.debug_barrier()

@@ -5,7 +5,8 @@ A call that can hold whole chunks adds the launches that these need, between one
 the chunks and one for the rows behind them.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -43,6 +44,20 @@ def delta_net(
     eps: float,
 ) -> Tensor:
     """See the contract."""
+    return composed(x, weights, conv, delta, rows, eps=eps, single=launch_rows)
+
+
+def composed(
+    x: DeltaRows,
+    weights: DeltaWeights,
+    conv: ConvState,
+    delta: DeltaState,
+    rows: RaggedRows,
+    *,
+    eps: float,
+    single: Callable[..., Any],
+) -> Tensor:
+    """The op with rows outside of whole chunks by `single`, a form of `launch_rows`."""
     check_heads("delta_net", x.key.shape[2], x.value.shape[2])
     if weights.convolution.shape[0] > _WIDEST_CONVOLUTION:
         raise UnsupportedError(
@@ -56,13 +71,21 @@ def delta_net(
     has_chunks = may_have_chunks(out.shape[0], rows)
     # The rows before the chunks change what the convolution of the chunks reads: it goes first.
     parts = _inputs_of_chunks(x, weights, conv, rows) if has_chunks else None
-    _rows(x, weights, conv, delta, rows, out, eps, BEFORE.value)
+    single(x, weights, conv, delta, rows, out, eps, BEFORE.value)
     if parts is not None:
         core = torch.empty_like(out)
         whole_chunks(parts, delta, rows, core)
         _norm(core, x.gate, weights.norm, rows, out, eps)
-        _rows(x, weights, conv, delta, rows, out, eps, BEHIND.value)
+        single(x, weights, conv, delta, rows, out, eps, BEHIND.value)
     return out
+
+
+def counters(delta: DeltaState) -> Tensor:
+    """The arrivals of a state, or new ones where its owner has none."""
+    if delta.arrivals is not None:
+        return delta.arrivals
+    size = (delta.matrix.shape[0], delta.keys.shape[2])
+    return torch.zeros(size, dtype=torch.int32, device=delta.matrix.device)
 
 
 def _merged_heads(x: DeltaRows) -> DeltaRows:
@@ -96,7 +119,7 @@ def _inputs_of_chunks(
     return Parts(query, key, value, g, beta)
 
 
-def _rows(
+def launch_rows(
     x: DeltaRows,
     weights: DeltaWeights,
     conv: ConvState,
@@ -106,12 +129,10 @@ def _rows(
     eps: float,
     part: int,
 ) -> None:
+    """Start the kernel for the rows of one part."""
     heads, value = out.shape[1:]
     key_heads, key = x.key.shape[1:]
-    arrivals = delta.arrivals
-    if arrivals is None and key_heads < heads:
-        size = (delta.matrix.shape[0], key_heads)
-        arrivals = torch.zeros(size, dtype=torch.int32, device=out.device)
+    arrivals = counters(delta) if key_heads < heads else delta.arrivals
     strides = (part.stride(0) for part in (x.query, x.key, x.value, x.gate, x.a, x.b))
     launch(
         kernels.delta_net_rows,

@@ -1,9 +1,11 @@
 """Triton kernels of the gates and of the gated delta rule row by row.
 
-A program has the whole matrix of one V head and one sequence in registers, as a tile
-[P, V, 32]: key column 32 p + c is entry (p, c). A row's sums over key columns then take P additions
-in a thread and three steps between threads, always in the same order. Rows that are pending and new
-rows go through one loop, so that they cannot differ by a bit.
+A program has the whole matrix of one V head and one sequence in registers, as a tile [V, L, 2, 2]
+of four quarters: key column L (a + 2 b) + c is entry (c, a, b). The quarters are loaded one by one
+and joined, which leaves no compiler a choice: a thread has the four numbers (a, b) of a place. A
+row's sums over key columns take additions in a thread and three steps between threads, always in
+the same order. Rows that are pending and new rows go through one loop, so that they cannot differ
+by a bit.
 """
 
 import triton
@@ -12,7 +14,6 @@ import triton.language as tl
 from ninfer.ops.kernel_math import rounded, softplus
 
 CHUNK = tl.constexpr(64)
-LANES = tl.constexpr(32)
 # Which rows of a sequence with whole chunks a launch takes.
 BEFORE = tl.constexpr(0)
 BEHIND = tl.constexpr(1)
@@ -66,18 +67,60 @@ def rows_of_part(start, stop, length, kept, part):
 
 
 @triton.jit
-def matrix_places(P: tl.constexpr, V: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr):
-    """Offsets and mask of the tile [P, V, 32] in a matrix [DV, DK]."""
-    p, v = tl.arange(0, P)[:, None, None], tl.arange(0, V)[None, :, None]
-    d = LANES * p + tl.arange(0, LANES)[None, None, :]
+def matrix_quarter(i: tl.constexpr, L: tl.constexpr, V: tl.constexpr, DK, DV):
+    """Offsets and mask of quarter i [V, L] of a matrix [DV, DK]."""
+    v, d = tl.arange(0, V)[:, None], i * L + tl.arange(0, L)[None, :]
     return v * DK + d, (v < DV) & (d < DK)
 
 
 @triton.jit
-def key_places(P: tl.constexpr, DK: tl.constexpr):
-    """Offsets and mask of the tile [P, 32] of a key or query."""
-    d = LANES * tl.arange(0, P)[:, None] + tl.arange(0, LANES)[None, :]
+def load_matrix(matrix, L: tl.constexpr, V: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr):
+    """The tile of a matrix [DV, DK], float32, 0 outside of it."""
+    at0, live0 = matrix_quarter(0, L, V, DK, DV)
+    at1, live1 = matrix_quarter(1, L, V, DK, DV)
+    at2, live2 = matrix_quarter(2, L, V, DK, DV)
+    at3, live3 = matrix_quarter(3, L, V, DK, DV)
+    s0 = tl.load(matrix + at0, mask=live0, other=0.0).to(tl.float32)
+    s1 = tl.load(matrix + at1, mask=live1, other=0.0).to(tl.float32)
+    s2 = tl.load(matrix + at2, mask=live2, other=0.0).to(tl.float32)
+    s3 = tl.load(matrix + at3, mask=live3, other=0.0).to(tl.float32)
+    return tl.join(tl.join(s0, s1), tl.join(s2, s3))
+
+
+@triton.jit
+def store_matrix(matrix, s, L: tl.constexpr, V: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr):
+    """Store what of the tile is inside the matrix."""
+    low, high = tl.split(s)
+    s0, s1 = tl.split(low)
+    s2, s3 = tl.split(high)
+    at0, live0 = matrix_quarter(0, L, V, DK, DV)
+    at1, live1 = matrix_quarter(1, L, V, DK, DV)
+    at2, live2 = matrix_quarter(2, L, V, DK, DV)
+    at3, live3 = matrix_quarter(3, L, V, DK, DV)
+    tl.store(matrix + at0, s0, mask=live0)
+    tl.store(matrix + at1, s1, mask=live1)
+    tl.store(matrix + at2, s2, mask=live2)
+    tl.store(matrix + at3, s3, mask=live3)
+
+
+@triton.jit
+def key_places(L: tl.constexpr, DK: tl.constexpr):
+    """Offsets and mask of the tile [L, 2, 2] of a key or query."""
+    a, b = tl.arange(0, 2)[None, :, None], tl.arange(0, 2)[None, None, :]
+    d = tl.arange(0, L)[:, None, None] + L * (a + 2 * b)
     return d, d < DK
+
+
+@triton.jit
+def over_keys(x):
+    """Sum of a key tile [L, 2, 2]."""
+    return tl.sum(tl.sum(tl.sum(x, axis=2), axis=1), axis=0)
+
+
+@triton.jit
+def _over_rows(x):
+    """Sums over keys of a matrix tile: [V]."""
+    return tl.sum(tl.sum(tl.sum(x, axis=3), axis=2), axis=1)
 
 
 @triton.jit
@@ -86,11 +129,10 @@ def advance(s, q, k, v, decay, strength):
 
     The output comes from the matrix before the row, so that both of its sums are taken at once.
     """
-    read = tl.sum(tl.sum(s * k[:, None, :], axis=0), axis=1)
-    seen = tl.sum(tl.sum(s * q[:, None, :], axis=0), axis=1)
-    shared = tl.sum(tl.sum(q * k, axis=1), axis=0)
+    key = k[None, :, :, :]
+    read, seen = _over_rows(s * key), _over_rows(s * q[None, :, :, :])
     error = strength * (v - decay * read)
-    return s * decay + error[None, :, None] * k[:, None, :], decay * seen + error * shared
+    return s * decay + error[:, None, None, None] * key, decay * seen + error * over_keys(q * k)
 
 
 @triton.jit(do_not_specialize=["window", "part"])
@@ -124,7 +166,7 @@ def delta_rows(
     GROUP: tl.constexpr,
     DK: tl.constexpr,
     DV: tl.constexpr,
-    P: tl.constexpr,
+    L: tl.constexpr,
     V: tl.constexpr,
     STATE: tl.constexpr,
     TYPE: tl.constexpr,
@@ -144,12 +186,11 @@ def delta_rows(
     count = owed + end - begin
     if count == 0:
         return
-    d, in_key = key_places(P, DK)
+    d, in_key = key_places(L, DK)
     lane = tl.arange(0, V)
     in_value = lane < DV
-    tile, live = matrix_places(P, V, DK, DV)
-    place = matrix + (slot * HEADS + h) * (DV * DK) + tile
-    s = tl.load(place, mask=live, other=0.0).to(tl.float32)
+    place = matrix + (slot * HEADS + h) * (DV * DK)
+    s = load_matrix(place, L, V, DK, DV)
     head = h // GROUP
     for i in range(count):
         if i < owed:
@@ -177,9 +218,9 @@ def delta_rows(
             at = ((begin + i - owed) * HEADS + h) * DV + lane
             tl.store(out + at, rounded(o * scale, TYPE, PLAIN), mask=in_value)
         if stays and i == owed - 1:
-            tl.store(place, s, mask=live)
+            store_matrix(place, s, L, V, DK, DV)
     if not stays:
-        tl.store(place, s, mask=live)
+        store_matrix(place, s, L, V, DK, DV)
 
 
 @triton.jit(do_not_specialize=["window"])

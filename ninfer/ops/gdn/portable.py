@@ -9,15 +9,31 @@ from torch import Tensor
 from ninfer.errors import UnsupportedError
 from ninfer.ops.gdn import chunk_kernels, kernels
 from ninfer.ops.kernel_types import next_power, supported
-from ninfer.ops.launch import INTERPRETED, launch
+from ninfer.ops.launch import INTERPRETED, architecture, launch
 from ninfer.ops.tensors import DeltaState, RaggedRows
 
 CHUNK: Final[int] = kernels.CHUNK.value
 _GATES: Final = 256
-_KEY_LANES: Final = kernels.LANES.value
-_VALUE_COLUMNS: Final = 16
 # Widest head: a matrix has to fit the registers of one program.
 _WIDEST: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """How chunks are gone through; none of it changes what a row is computed from."""
+
+    columns: int  # value columns of a program
+    warps: int = 4
+    stages: int = 1  # chunks whose operands are on their way or in use
+
+
+def scan_plan(architecture: int) -> ScanPlan:
+    """The sizes for an architecture.
+
+    On Hopper 48 heads are 192 programs, two on a multiprocessor: one wave, where 16 columns would
+    take two. Others spill 800 bytes a thread with more than 16 columns.
+    """
+    return ScanPlan(32 if architecture == 90 else 16)
 
 
 def gdn_gating(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,6 +58,21 @@ def gated_delta_rule(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: DeltaState, rows: RaggedRows
 ) -> Tensor:
     """See the contract. Held rows behind the end of their window are dropped."""
+    return composed(q, k, v, g, beta, state, rows, plan=None)
+
+
+def composed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    state: DeltaState,
+    rows: RaggedRows,
+    *,
+    plan: ScanPlan | None,
+) -> Tensor:
+    """The rule; `plan` replaces the sizes for whole chunks, for measurements."""
     check_heads("gated_delta_rule", k.shape[2], v.shape[2])
     parts = Parts(q, k, v, g.contiguous(), beta.contiguous())
     out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
@@ -49,7 +80,7 @@ def gated_delta_rule(
         return out
     _rows(parts, state, rows, out, kernels.BEFORE.value)
     if may_have_chunks(v.shape[0], rows):
-        whole_chunks(parts, state, rows, out)
+        whole_chunks(parts, state, rows, out, plan)
         _rows(parts, state, rows, out, kernels.BEHIND.value)
     if rows.held is not None and state.window:
         _keep(parts, state, rows)
@@ -88,8 +119,7 @@ class Parts:
 
 def tile_sizes(key: int, value: int) -> dict[str, int]:
     """The tile of a matrix in the kernels that go row by row."""
-    parts = max(next_power(key) // _KEY_LANES, 1)
-    return {"DK": key, "DV": value, "P": parts, "V": next_power(value)}
+    return {"DK": key, "DV": value, "L": max(next_power(key) // 4, 1), "V": next_power(value)}
 
 
 def row_warps(key: int, value: int) -> int:
@@ -141,8 +171,11 @@ def _keep(parts: Parts, state: DeltaState, rows: RaggedRows) -> None:
     )
 
 
-def whole_chunks(parts: Parts, state: DeltaState, rows: RaggedRows, out: Tensor) -> None:
+def whole_chunks(
+    parts: Parts, state: DeltaState, rows: RaggedRows, out: Tensor, plan: ScanPlan | None = None
+) -> None:
     """Rows of whole chunks, into out [T, Hv, Dv], and their effect on the matrices."""
+    plan = plan or scan_plan(architecture(out))
     heads, value = out.shape[1:]
     key_heads, key = parts.k.shape[1:]
     chunks = out.shape[0] // CHUNK
@@ -171,19 +204,19 @@ def whole_chunks(parts: Parts, state: DeltaState, rows: RaggedRows, out: Tensor)
     )
     launch(
         chunk_kernels.scan,
-        (-(-value // _VALUE_COLUMNS), heads, sequences),
+        (-(-value // plan.columns), heads, sequences),
         *(parts.q, parts.k, parts.v, *scratch, out, state.matrix),
         *(rows.offsets, rows.kv_lengths, rows.state_slots, rows.held, sequences),
         *parts.strides,
         key**-0.5,
         **options,
         DV=value,
-        COLUMNS=_VALUE_COLUMNS,
+        COLUMNS=plan.columns,
         STATE=supported("gated_delta_rule", state.matrix.dtype),
         TYPE=supported("gated_delta_rule", out.dtype),
         PLAIN=INTERPRETED,
-        num_warps=4,
-        num_stages=1,
+        num_warps=plan.warps,
+        num_stages=plan.stages,
     )
 
 

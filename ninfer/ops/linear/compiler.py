@@ -34,6 +34,7 @@ _FAMILY_HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "moe": ("moe/items.cuh",),
         "sampling": ("sampling/row.cuh",),
+        "delta_net": ("delta_net/words.cuh",),
     }
 )
 # Changes when the meaning of a name does.
