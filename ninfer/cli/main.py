@@ -9,7 +9,7 @@ from typing import Final
 
 from ninfer.artifact.packaged import NAMES
 from ninfer.cli.streams import abandon_stdout, prepare_streams, signals_as_exits
-from ninfer.errors import NInferError, UsageError
+from ninfer.errors import FleetError, NInferError, UsageError
 from ninfer.kits.home import any_kit
 from ninfer.version import VERSION
 
@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except UsageError as error:
         return _fail(error, EXIT_USAGE)
+    except FleetError as error:
+        return _fail(error, error.exit_status)
     except NInferError as error:
         return _fail(error, EXIT_FAILURE)
     except KeyboardInterrupt:

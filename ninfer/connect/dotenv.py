@@ -1,4 +1,4 @@
-"""Files of NAME=VALUE lines, and Open WebUI's two parallel lists of addresses and keys in one."""
+"""Files of NAME=VALUE lines, read and amended but never executed; Open WebUI's lists in one."""
 
 import re
 from typing import Final
@@ -38,6 +38,20 @@ def amend_open_webui(text: str, server: ServedModel, where: str) -> str:
         keys.append(key)
     text = _set(text, _URLS, ";".join(urls))
     return _set(text, _KEYS, ";".join(keys))
+
+
+def read_dotenv(text: str) -> dict[str, str]:
+    """Every name of a file and its value; the last line of a name wins.
+
+    Values are data: quotes around one are taken off, a comment after a blank ends a bare one, and
+    no `$`, backquote or backslash means anything.
+    """
+    return {line["name"]: _bare(line["value"]) for line in _LINE.finditer(text)}
+
+
+def set_dotenv(text: str, name: str, value: str) -> str:
+    """The text with the last line of that name changed, or with one more line."""
+    return _set(text, name, value)
 
 
 def _split(value: str | None) -> list[str]:

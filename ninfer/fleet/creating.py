@@ -1,0 +1,174 @@
+"""`create` as a transaction: a machine that serves, or none that bills."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ninfer.errors import (
+    FleetError,
+    HostBrokenError,
+    OfferGoneError,
+    OutcomeUnknownError,
+    ProviderError,
+    TimeLimitError,
+    UsageError,
+    VerificationError,
+)
+from ninfer.fleet.bad_hosts import bad_hosts, remember
+from ninfer.fleet.contract import Contract, Stage
+from ninfer.fleet.dead_man import DeadMan, check_armed, renew
+from ninfer.fleet.ending import destroy, named
+from ninfer.fleet.failures import UNARMED
+from ninfer.fleet.fleet import Fleet
+from ninfer.fleet.offers import Choice, choose
+from ninfer.fleet.provider import Need, Offer, Provider, Snapshot, Spec
+from ninfer.fleet.renting import Wish, intent, rent
+from ninfer.fleet.survey import survey
+from ninfer.fleet.waiting import is_slow, wait_running, wait_ssh
+
+# What makes a machine serve once it can be reached: a kit, an artifact, a supervised server.
+Install = Callable[[Fleet, Contract, Snapshot], None]
+MOST_TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """How to create. `install` is None for a bare machine; `api` is where the vendor's API is."""
+
+    need: Need
+    wish: Wish
+    public_key: str
+    api: str
+    offer: str = ""  # a number chosen by hand
+    force: bool = False  # take the chosen offer though a criterion fails; caps hold all the same
+    keep_on_failure: bool = False
+    tries: int = MOST_TRIES
+    install: Install | None = None
+
+
+def create(fleet: Fleet, provider: Provider, creation: Creation) -> Contract:
+    """Rent, wait, check, install; on any failure end the machine and try the next offer.
+
+    However it leaves, by an error or by a signal, the machine is ended and its end confirmed, or
+    OutcomeUnknownError names it. Raises the last failure when every try failed.
+    """
+    survey(fleet, provider)  # unless the whole list can be had now, nothing is rented
+    _check_credit(fleet, provider, creation)
+    choice = look_for(fleet, provider, creation.need)
+    candidates = _candidates(choice, creation)
+    failure: FleetError | None = None
+    for offer in candidates[: creation.tries]:
+        if failure is not None:
+            fleet.say(f"{failure}; trying offer {offer.id}")
+        try:
+            return _attempt(fleet, provider, creation, offer)
+        except (OfferGoneError, HostBrokenError, TimeLimitError, ProviderError) as error:
+            failure = error
+    assert failure is not None
+    raise failure
+
+
+def look_for(fleet: Fleet, provider: Provider, need: Need) -> Choice:
+    """Search once and sort by every criterion, machines that failed before left out."""
+    bad = {bad.machine for bad in bad_hosts(fleet.store) if bad.provider == provider.name}
+    return choose(provider.offers(need), need, bad, fleet.clock.now())
+
+
+def _candidates(choice: Choice, creation: Creation) -> Sequence[Offer]:
+    if not creation.offer:
+        choice.best()
+        return choice.passed
+    for offer in choice.passed:
+        if offer.id == creation.offer:
+            return [offer]
+    for offer, reason in choice.failed:
+        if offer.id == creation.offer:
+            if creation.force and offer.price:
+                return [offer]
+            raise UsageError(f"offer {offer.id} fails a criterion ({reason}); --force takes it")
+    raise OfferGoneError(f"offer {creation.offer} is not on the vendor's list for this need")
+
+
+def _check_credit(fleet: Fleet, provider: Provider, creation: Creation) -> None:
+    """Credit for an hour at the price cap; an unknown balance is said, not taken for zero."""
+    balance = provider.balance()
+    if balance is None:
+        fleet.say("the vendor does not say how much credit is left")
+    elif balance <= 0:
+        raise ProviderError(f"credit is ${balance:.2f}; the vendor would rent nothing")
+
+
+def _attempt(fleet: Fleet, provider: Provider, creation: Creation, offer: Offer) -> Contract:
+    with intent(fleet, provider, offer, creation.wish) as contract:
+        fleet.say(
+            f"{contract.name}: renting offer {offer.id}, {offer.gpu}, ${contract.price:.4f}/h, "
+            f"{offer.place or 'place unknown'}"
+        )
+        dead_man = DeadMan(creation.api, contract.ends - contract.created, creation.wish.caps.idle)
+        spec = Spec(
+            contract.label,
+            contract.image,
+            contract.disk,
+            dead_man.script(),
+            creation.wish.ports,
+        )
+        try:
+            contract = rent(fleet, contract, offer, spec)
+            return _set_up(fleet, contract, creation)
+        except BaseException as error:
+            _leave(fleet, contract.key, error, keep=creation.keep_on_failure)
+            raise
+
+
+def _set_up(fleet: Fleet, contract: Contract, creation: Creation) -> Contract:
+    """From a machine that was just rented to one that is ready."""
+    provider = fleet.provider_of(contract)
+    provider.admit_key(contract.machine_id, creation.public_key)
+    wait_running(fleet, contract)
+    wait_ssh(fleet, contract)
+    shot = provider.get(contract.machine_id)
+    if shot is None:
+        raise HostBrokenError(f"{contract.name}: the machine is gone", category="never-ran")
+    box = fleet.connect(contract, shot)
+    try:
+        try:
+            check_armed(box, fleet.clock.sleep)
+        except VerificationError as error:
+            remember(fleet.store, provider.name, contract.machine, UNARMED.category, str(error))
+            raise
+        if creation.install is not None:
+            creation.install(fleet, contract, shot)
+        # Until a server runs and tells of its idleness, only the end of its life limits it.
+        renew(box, contract.ends - fleet.clock.now())
+    finally:
+        box.close()
+    return fleet.store.change(contract, "ready", stage=Stage.READY)
+
+
+def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:
+    """End what was rented, whatever made us leave. Raises OutcomeUnknownError if it may bill on."""
+    with fleet.store.transaction():
+        contract = fleet.store.contract(key)
+    reason = named(error)
+    category = is_slow(error)
+    if category and contract.machine_id:
+        remember(fleet.store, contract.provider, contract.machine, category, reason)
+        fleet.say(f"machine {contract.machine} is avoided from now on ({category})")
+    if not contract.is_open or isinstance(error, OutcomeUnknownError):
+        return
+    if keep and contract.machine_id and isinstance(error, FleetError):
+        text = f"kept after a failure: {reason}"
+        fleet.store.change(contract, text, note=reason, stage=Stage.READY)
+        fleet.say(
+            f"{contract.name} is kept and bills ${contract.price:.4f}/h; "
+            f"'ninfer destroy {contract.name}' ends it"
+        )
+        return
+    try:
+        destroy(fleet, contract, reason)
+    except (KeyboardInterrupt, SystemExit):
+        raise OutcomeUnknownError(
+            f"{contract.name} (machine {contract.machine_id or contract.label}) may bill: its end "
+            "was interrupted; run 'ninfer reap'"
+        ) from None
+    fleet.say(f"{contract.name}: the machine is ended, nothing of it bills")

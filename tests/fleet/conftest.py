@@ -1,0 +1,56 @@
+"""Fixtures of this folder: a vendor on a socket, and a fleet that rents from it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ninfer.fleet.fleet import Fleet
+from tests.fleet.scene import close_fleet, open_fleet
+from tests.fleet.vendor import Vendor, offer
+from tests.fleet.wire import Wire
+
+
+@dataclass
+class Scene:
+    """A vendor with three good offers, its wire, and a fleet in a folder of its own."""
+
+    vendor: Vendor
+    wire: Wire
+    fleet: Fleet
+    folder: Path
+    said: list[str] = field(default_factory=list)
+
+    def reopened(self) -> Fleet:
+        """The fleet as the next command finds it."""
+        close_fleet(self.fleet)
+        self.fleet = open_fleet(
+            self.folder, self.wire.root, self.vendor.clock, self.vendor.box, self.said.append
+        )
+        return self.fleet
+
+    def unknown(self) -> list[int]:
+        """Machines that bill and of which the records know neither number nor label."""
+        rows = self.fleet.store.contracts()
+        known = {row.machine_id for row in rows} | {row.label for row in rows}
+        alive = self.vendor.alive()
+        return [m.id for m in alive if not {str(m.id), m.body["label"]} & known]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    vendor = Vendor()
+    vendor.offers = [offer(101, 0.30), offer(102, 0.35), offer(103, 0.40)]
+    wire = Wire(vendor)
+    thread = threading.Thread(target=wire.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    said: list[str] = []
+    fleet = open_fleet(tmp_path, wire.root, vendor.clock, vendor.box, said.append)
+    made = Scene(vendor, wire, fleet, tmp_path, said)
+    yield made
+    close_fleet(made.fleet)
+    wire.shutdown()
+    wire.server_close()
+    thread.join()
