@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ class Settings:
     way of a command that does not need it; least of all in the way of `destroy`.
     """
 
-    values: Mapping[str, str]
+    values: Mapping[str, str] = field(repr=False)  # keys are among them
     origins: Mapping[str, str]
     dotenv: Path
     records: Path  # the fleet's database, locks and host keys

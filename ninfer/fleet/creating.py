@@ -10,6 +10,7 @@ from ninfer.errors import (
     OfferGoneError,
     OutcomeUnknownError,
     ProviderError,
+    RefusedError,
     TimeLimitError,
     UsageError,
     VerificationError,
@@ -23,6 +24,7 @@ from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.offers import Choice, choose
 from ninfer.fleet.provider import Need, Offer, Provider, Snapshot, Spec
 from ninfer.fleet.renting import Wish, intent, rent
+from ninfer.fleet.ssh_keys import host_keys_in, pin
 from ninfer.fleet.survey import survey
 from ninfer.fleet.waiting import is_slow, wait_running, wait_ssh
 
@@ -53,9 +55,9 @@ def create(fleet: Fleet, provider: Provider, creation: Creation) -> Contract:
     OutcomeUnknownError names it. Raises the last failure when every try failed.
     """
     survey(fleet, provider)  # unless the whole list can be had now, nothing is rented
-    _check_credit(fleet, provider, creation)
     choice = look_for(fleet, provider, creation.need)
     candidates = _candidates(choice, creation)
+    _check_credit(fleet, provider, candidates[0].price or 0.0)
     failure: FleetError | None = None
     for offer in candidates[: creation.tries]:
         if failure is not None:
@@ -89,13 +91,13 @@ def _candidates(choice: Choice, creation: Creation) -> Sequence[Offer]:
     raise OfferGoneError(f"offer {creation.offer} is not on the vendor's list for this need")
 
 
-def _check_credit(fleet: Fleet, provider: Provider, creation: Creation) -> None:
-    """Credit for an hour at the price cap; an unknown balance is said, not taken for zero."""
+def _check_credit(fleet: Fleet, provider: Provider, price: float) -> None:
+    """Refuse without credit for an hour; an unknown balance is said, not taken for zero."""
     balance = provider.balance()
     if balance is None:
         fleet.say("the vendor does not say how much credit is left")
-    elif balance <= 0:
-        raise ProviderError(f"credit is ${balance:.2f}; the vendor would rent nothing")
+    elif balance < price:
+        raise RefusedError(f"credit is ${balance:.2f}, an hour costs ${price:.4f}; add credit")
 
 
 def _attempt(fleet: Fleet, provider: Provider, creation: Creation, offer: Offer) -> Contract:
@@ -125,6 +127,7 @@ def _set_up(fleet: Fleet, contract: Contract, creation: Creation) -> Contract:
     provider = fleet.provider_of(contract)
     provider.admit_key(contract.machine_id, creation.public_key)
     wait_running(fleet, contract)
+    pin_from_log(fleet, contract)
     wait_ssh(fleet, contract)
     shot = provider.get(contract.machine_id)
     if shot is None:
@@ -143,6 +146,21 @@ def _set_up(fleet: Fleet, contract: Contract, creation: Creation) -> Contract:
     finally:
         box.close()
     return fleet.store.change(contract, "ready", stage=Stage.READY)
+
+
+def pin_from_log(fleet: Fleet, contract: Contract) -> None:
+    """Pin the host keys that the container printed, which come over the vendor's own TLS.
+
+    Without them the first login pins what it meets, and says so.
+    """
+    try:
+        log = fleet.provider_of(contract).log(contract.machine_id, lines=200)
+    except (ProviderError, RefusedError) as error:
+        fleet.say(f"{contract.name}: no log to take the host key from: {error}")
+        return
+    keys = host_keys_in(log)
+    if keys:
+        pin(fleet.settings.records, contract, keys)
 
 
 def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ninfer.errors import UsageError
 from ninfer.fleet.box import Connect
 from ninfer.fleet.clock import Clock
 from ninfer.fleet.config import Settings
@@ -23,5 +24,12 @@ class Fleet:
     connect: Connect
 
     def provider_of(self, contract: Contract) -> Provider:
-        """Where the machine comes from."""
-        return self.providers[contract.provider]
+        """Where the machine comes from. Raises UsageError when that cannot be asked."""
+        return self.provider(contract.provider)
+
+    def provider(self, name: str) -> Provider:
+        """A provider by name. Raises UsageError when its key is missing."""
+        if name not in self.providers:
+            self.settings.secret("VAST_API_KEY")
+            raise UsageError(f"{name}: no such provider in this version of ninfer")
+        return self.providers[name]

@@ -64,7 +64,7 @@ def failing(offer: Offer, need: Need, bad: Collection[str], now: float) -> str:
         ("price", offer.price, lambda: 0 < _known(offer.price) <= need.max_price),
         ("disk price", offer.disk_price, lambda: _known(offer.disk_price) >= 0),
         ("download price", offer.down_cost, lambda: _known(offer.down_cost) >= 0),
-        ("disk", offer.disk, lambda: _known(offer.disk) >= need.disk),
+        ("disk", offer.disk, lambda: _known(offer.disk) >= need.free_disk),
         ("memory", offer.gpu_ram, lambda: _known(offer.gpu_ram) >= need.gpu_ram),
         ("CUDA", offer.cuda, lambda: _known(offer.cuda) >= need.cuda),
         ("download", offer.inet_down, lambda: _known(offer.inet_down) >= need.inet_down),

@@ -16,7 +16,7 @@ from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.locks import machine_lock
 from ninfer.fleet.money import Caps, count, count_until, month_committed
 from ninfer.fleet.provider import Phase, Snapshot
-from ninfer.fleet.survey import close
+from ninfer.fleet.survey import adopt, close
 from ninfer.fleet.waiting import wait_ssh, wait_started, wait_stopped
 
 
@@ -29,7 +29,7 @@ def end(fleet: Fleet, contract: Contract) -> Contract:
 def down(fleet: Fleet, contract: Contract) -> tuple[Contract, Snapshot]:
     """Stop, and wait until it is stopped. Raises TimeLimitError: it may bill for the GPU then."""
     with machine_lock(fleet.store.folder, contract.key, contract.name):
-        shot = _present(fleet, contract)
+        shot = present(fleet, contract)
         if shot.phase is not Phase.STOPPED or shot.wants_running:
             fleet.store.change(contract, "stop asked for")
             shot = _stop(fleet, contract)
@@ -53,7 +53,7 @@ def up(fleet: Fleet, contract: Contract, life: float) -> tuple[Contract, Snapsho
     its GPU is free; the failure is raised after that.
     """
     with machine_lock(fleet.store.folder, contract.key, contract.name):
-        shot = _present(fleet, contract)
+        shot = present(fleet, contract)
         if shot.phase is Phase.RUNNING:
             return _revive(fleet, contract, shot, life)
         fleet.store.change(contract, "start asked for")
@@ -62,7 +62,7 @@ def up(fleet: Fleet, contract: Contract, life: float) -> tuple[Contract, Snapsho
             fleet.provider_of(contract).start(contract.machine_id)
             wait_started(fleet, contract)
             wait_ssh(fleet, contract)
-            return _revive(fleet, contract, _present(fleet, contract), life)
+            return _revive(fleet, contract, present(fleet, contract), life)
         except BaseException as error:
             _put_back(fleet, contract, error)
             raise
@@ -127,7 +127,27 @@ def _put_back(fleet: Fleet, contract: Contract, error: BaseException) -> None:
         raise kind(text) from None
 
 
-def _present(fleet: Fleet, contract: Contract) -> Snapshot:
+def find(fleet: Fleet, name: str) -> Contract:
+    """The machine of that name or number; without a name NINFER_INSTANCE, else the only one.
+
+    A number that is not in the records is looked up at the vendor and taken in under its number, so
+    that any machine of the account can be worked on. Raises NoInstanceError and UsageError.
+    """
+    wanted = name or fleet.settings.text("NINFER_INSTANCE")
+    try:
+        return fleet.store.named(wanted)
+    except NoInstanceError:
+        if not wanted.isdigit():
+            raise
+    provider = fleet.provider("vast")
+    shot = provider.get(wanted)
+    if shot is None:
+        raise NoInstanceError(f"{wanted}: neither in the records nor at the vendor")
+    row = adopt(fleet, provider, shot)
+    return fleet.store.change(row, "taken in by its number", stage=Stage.READY)
+
+
+def present(fleet: Fleet, contract: Contract) -> Snapshot:
     """The machine now. Raises NoInstanceError, and closes the row, when it is gone."""
     if not contract.machine_id:
         raise NoInstanceError(

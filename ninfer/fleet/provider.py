@@ -46,13 +46,15 @@ BILLING = {
 class Need:
     """What an offer must have. Memory in MB, disk in GB, speed in Mbit/s, price in $/h.
 
-    `hours` is the expected session and `setup_gb` what is downloaded first; both only rank.
+    `disk` is what is rented and `free_disk` what the host must have. `hours` is the expected
+    session and `setup_gb` what is downloaded first; both only rank.
     """
 
     gpu: str
     gpu_names: tuple[str, ...]
     gpu_ram: float
     disk: float
+    free_disk: float
     cuda: float
     max_price: float
     hours: float

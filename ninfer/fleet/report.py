@@ -54,6 +54,13 @@ def report(fleet: Fleet, caps: Caps) -> Report:
     lines: list[Line] = []
     foreign: list[Line] = []
     problems: list[str] = []
+    for name in sorted({row.provider for row in fleet.store.contracts()} - set(fleet.providers)):
+        problems.append(f"{name}: cannot be asked; its key is not set")
+        lines += [
+            _line(fleet, row, None, "unknown", row.rate)
+            for row in fleet.store.contracts()
+            if row.provider == name
+        ]
     for provider in fleet.providers.values():
         try:
             found = survey(fleet, provider)

@@ -7,6 +7,7 @@ from typing import Final
 from ninfer.errors import UsageError, VerificationError
 from ninfer.fleet.contract import Contract
 from ninfer.fleet.dead_man import HOST_KEY
+from ninfer.fleet.provider import Address
 
 _PUBLIC: Final = re.compile(
     r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d{3}|sk-[a-z0-9@.-]+) ([A-Za-z0-9+/]{40,}={0,2})( .*)?"
@@ -62,17 +63,17 @@ def host_keys_in(log: str) -> list[str]:
     return [" ".join(key.split()[:2]) for key in keys if _PUBLIC.fullmatch(key)]
 
 
-def ssh_command(
-    private: Path, records: Path, contract: Contract, host: str, port: int
-) -> list[str]:
-    """The system's `ssh` with pinned host keys, as arguments up to the host."""
+def ssh_command(private: Path, records: Path, contract: Contract, address: Address) -> list[str]:
+    """The system's `ssh`, as arguments up to the host; a machine not pinned yet is on first use."""
+    pinned = known_hosts(records, contract)
+    pinned.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = {
-        "UserKnownHostsFile": str(known_hosts(records, contract)),
+        "UserKnownHostsFile": str(pinned),
         "HostKeyAlias": contract.label,
-        "StrictHostKeyChecking": "yes",
+        "StrictHostKeyChecking": "yes" if pinned.exists() else "accept-new",
         "IdentitiesOnly": "yes",
         "ConnectTimeout": "10",
         "ServerAliveInterval": "15",
     }
     flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-    return ["ssh", *flags, "-i", str(private), "-p", str(port), f"root@{host}"]
+    return ["ssh", *flags, "-i", str(private), "-p", str(address.port), f"root@{address.host}"]

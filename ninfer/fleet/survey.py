@@ -1,5 +1,6 @@
 """What the provider lists, compared with the records: nothing is forgotten, nothing unknown."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -76,7 +77,8 @@ def _missing(fleet: Fleet, provider: Provider, row: Contract) -> Contract:
     now = fleet.clock.now()
     if not row.machine_id or now - row.created < GRACE or provider.get(row.machine_id) is not None:
         return row
-    return close(fleet, row, "the provider has it no more; it ended itself or was ended by hand")
+    why = "the provider has it no more; it ended itself or was ended by hand"
+    return close(fleet, row, why, until=max(row.ends, row.counted_until))
 
 
 def take_number(fleet: Fleet, row: Contract, machine_id: str, how: str) -> Contract:
@@ -86,10 +88,10 @@ def take_number(fleet: Fleet, row: Contract, machine_id: str, how: str) -> Contr
     return fleet.store.count(row, row.counted_until, row.first, row.rate)
 
 
-def close(fleet: Fleet, row: Contract, why: str) -> Contract:
-    """Close a row whose machine is certainly gone, after a last count."""
+def close(fleet: Fleet, row: Contract, why: str, until: float = math.inf) -> Contract:
+    """Close a row whose machine is certainly gone, after a last count up to `until` at most."""
     if row.machine_id:
-        row = count_until(fleet.store, row, fleet.clock.now(), 0.0)
+        row = count_until(fleet.store, row, min(fleet.clock.now(), until), 0.0)
     return fleet.store.change(row, why, stage=Stage.CLOSED, note=why)
 
 

@@ -34,7 +34,7 @@ class Vast:
             "num_gpus": {"eq": 1},
             "rentable": {"eq": True},
             "verified": {"eq": True},
-            "disk_space": {"gte": need.disk},
+            "disk_space": {"gte": need.free_disk},
             "gpu_ram": {"gte": need.gpu_ram},
             "cuda_max_good": {"gte": need.cuda},
             "direct_port_count": {"gte": 1},

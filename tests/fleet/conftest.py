@@ -1,7 +1,9 @@
 """Fixtures of this folder: a vendor on a socket, and a fleet that rents from it."""
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,18 +41,41 @@ class Scene:
         return [m.id for m in alive if not {str(m.id), m.body["label"]} & known]
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+@contextmanager
+def opened_scene(folder: Path) -> Iterator[Scene]:
     vendor = Vendor()
     vendor.offers = [offer(101, 0.30), offer(102, 0.35), offer(103, 0.40)]
     wire = Wire(vendor)
     thread = threading.Thread(target=wire.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     said: list[str] = []
-    fleet = open_fleet(tmp_path, wire.root, vendor.clock, vendor.box, said.append)
-    made = Scene(vendor, wire, fleet, tmp_path, said)
-    yield made
-    close_fleet(made.fleet)
-    wire.shutdown()
-    wire.server_close()
-    thread.join()
+    fleet = open_fleet(folder, wire.root, vendor.clock, vendor.box, said.append)
+    made = Scene(vendor, wire, fleet, folder, said)
+    try:
+        yield made
+    finally:
+        close_fleet(made.fleet)
+        wire.shutdown()
+        wire.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with opened_scene(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> Iterator[Callable[[], Scene]]:
+    """Makes one new scene after another; the one before is closed."""
+    numbers = itertools.count()
+    with ExitStack() as now:
+
+        def make() -> Scene:
+            now.close()
+            folder = tmp_path / str(next(numbers))
+            folder.mkdir()
+            return now.enter_context(opened_scene(folder))
+
+        yield make

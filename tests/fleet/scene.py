@@ -81,6 +81,7 @@ def need(**changes: Any) -> Need:
         "gpu_names": ("RTX 5090",),
         "gpu_ram": 30000,
         "disk": 80,
+        "free_disk": 90,
         "cuda": 13.0,
         "max_price": 1.0,
         "hours": 2,

@@ -74,6 +74,8 @@ class Vendor:
         self.limits = False  # whether calls above the documented pace are turned away
         self.latency = 0.2
         self.dead_man = True
+        self.root = ""  # where its logs are fetched
+        self.logs: dict[int, str] = {}
         self.armed = "yes"
         self.calls: list[tuple[str, str]] = []
         self.rents = 0
@@ -123,7 +125,9 @@ class Vendor:
             if self._too_often(kind):
                 return 429, "API requests too frequent"
             handle = getattr(self, f"_{kind}", None)
-            return (404, "<html>no such page</html>") if handle is None else handle(path, query, body)
+            return (
+                (404, "<html>no such page</html>") if handle is None else handle(path, query, body)
+            )
 
     def _own_key(self, method: str, path: str, key: str) -> bool:
         """A machine's own key may end that machine and nothing else."""
@@ -173,9 +177,7 @@ class Vendor:
         """A machine of that offer, as rented now."""
         path, messages = self.behaviour.get(offer["machine_id"], (HEALTHY, {}))
         now = self.clock.now()
-        machine = Machine(
-            next(self._ids), offer, body, now, path, messages, now, next(self._ports)
-        )
+        machine = Machine(next(self._ids), offer, body, now, path, messages, now, next(self._ports))
         numbers = body["onstart"].split("setsid sh ")[-1].split()
         if len(numbers) > 5:  # what the script is told: folder, API, grace, life
             machine.lease, machine.end = now + float(numbers[3]), now + float(numbers[4])
@@ -221,6 +223,12 @@ class Vendor:
             self._start(machine)
         return 200, {"success": True}
 
+    def _log(self, path: str, query: Json, body: Any) -> Reply:
+        machine = self._machine(path)
+        if machine is None:
+            return 404, fault_body("no_such_instance", "no such instance")
+        return 200, {"success": True, "result_url": f"{self.root}/_logs/{machine.id}"}
+
     def _stop(self, machine: Machine) -> None:
         if machine.wants_running and not self.stop_hangs:
             machine.running_for += self._ran(machine, self.clock.now())
@@ -231,9 +239,7 @@ class Vendor:
             return
         machine.wants_running = True
         machine.started = self.clock.now()
-        machine.path = (
-            ((0.0, "exited"),) if self.gpu_taken else ((0.0, "exited"), (9.0, "running"))
-        )
+        machine.path = ((0.0, "exited"),) if self.gpu_taken else ((0.0, "exited"), (9.0, "running"))
         machine.ports = next(self._ports)
         machine.lease = max(machine.lease, machine.started + 2700)
         machine.end = max(machine.end, machine.started + 2700)
@@ -318,6 +324,8 @@ def kind_of(method: str, path: str) -> str:
     if "/users/" in path:
         return "account"
     parts = path.strip("/").split("/")
+    if "request_logs" in parts:
+        return "log"
     if "instances" not in parts or parts[-1] == "instances":
         return "list" if "instances" in parts else "unknown"
     return {"GET": "show", "DELETE": "destroy"}.get(method, "change")

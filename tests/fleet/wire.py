@@ -67,6 +67,7 @@ class Wire(ThreadingHTTPServer):
         self.vendor = vendor
         self.fault: Callable[[int, str], Fault | None] = lambda number, kind: None
         self.around: Callable[[int, str, str], None] = lambda number, kind, moment: None
+        vendor.root = self.root
         self.count = 0
         self.counting = threading.Lock()
         self.bodies: list[str] = []
@@ -93,6 +94,9 @@ class _Request(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         if parts.path.startswith("/_control/"):
             self._control(parts.path, body)
+            return
+        if parts.path.startswith("/_logs/"):
+            self._send(200, self.server.vendor.logs.get(int(parts.path.split("/")[-1]), "started"))
             return
         with self.server.counting:
             number = self.server.count
