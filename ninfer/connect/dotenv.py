@@ -8,7 +8,8 @@ from ninfer.errors import ClientConfigError
 
 _LINE: Final = re.compile(
     r"^(?P<head>[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*)"
-    r"(?P<value>'[^'\r\n]*'|\"[^\"\r\n]*\"|[^#\r\n]*?)(?P<tail>[ \t]*(?:[ \t]#[^\r\n]*)?)$",
+    r"(?P<value>'[^'\r\n]*'|\"[^\"\r\n]*\"|(?:[^#\s][^\r\n]*?)?)"
+    r"(?P<tail>[ \t]*(?:(?<=[= \t])#[^\r\n]*)?)\r?$",
     re.MULTILINE,
 )
 _URLS: Final = "OPENAI_API_BASE_URLS"

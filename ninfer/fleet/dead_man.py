@@ -76,7 +76,7 @@ class DeadMan:
         numbers = " ".join(f"{int(n)}" for n in (self.grace, self.life, self.idle))
         folder, api = shlex.quote(self.folder), shlex.quote(self.api)
         text = (
-            f"umask 077; mkdir -p {folder}\n"
+            f"umask 077; mkdir -p {folder}; rm -f {folder}/armed {folder}/beat\n"
             f"cat > {folder}/deadman <<'NINFER'{_LOOP}NINFER\n"
             f"setsid sh {folder}/deadman {folder} {api} {numbers} {self.pause:g}"
             f" >> {folder}/deadman.log 2>&1 < /dev/null &\n"
@@ -113,8 +113,8 @@ def renew(box: Box, lease: float, life: float | None = None) -> None:
     """
     parts = [("lease", lease), *([("end", life)] if life is not None else [])]
     command = " && ".join(
-        f"echo $(($(date +%s) + {int(seconds)})) > {FOLDER}/{name}.new"
-        f" && mv {FOLDER}/{name}.new {FOLDER}/{name}"
+        f"echo $(($(date +%s) + {int(seconds)})) > {FOLDER}/{name}.set"
+        f" && mv {FOLDER}/{name}.set {FOLDER}/{name}"
         for name, seconds in parts
     )
     ran = box.run(command)

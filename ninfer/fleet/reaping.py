@@ -55,7 +55,7 @@ def _reason(fleet: Fleet, row: Contract) -> str:
         return row.note or "its creation did not finish"
     if row.stage is Stage.ENDING:
         return "its end was not confirmed"
-    if row.stage is Stage.READY and fleet.clock.now() > row.ends:
+    if row.stage is Stage.READY and 0 < row.ends < fleet.clock.now():
         return "its lifetime is over"
     if row.spent_at(fleet.clock.now()) > row.budget > 0:
         return "its budget is spent"

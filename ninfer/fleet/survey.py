@@ -48,6 +48,7 @@ def survey(fleet: Fleet, provider: Provider) -> Survey:
     left = [shot for shot in shots if shot.id not in known | ended]
     ours = [shot for shot in left if records_of_label(shot.label) == fleet.store.id]
     for shot in ours:
+        fleet.say(f"{shot.id} ({shot.label}) bills without a record; 'ninfer reap' ends it")
         seen.append((adopt(fleet, provider, shot, rows), shot))
     foreign = [s for s in left if records_of_label(s.label) not in (None, fleet.store.id)]
     seen = [(row, shot) for row, shot in seen if row.is_open]
@@ -119,6 +120,5 @@ def adopt(
         "rate": price,
         "note": "found without a row",
     }
-    fleet.say(f"{shot.id} ({shot.label}) bills and was not in the records; 'ninfer reap' ends it")
     with fleet.store.transaction():
         return fleet.store.add(row, "found on the provider's list without a row")

@@ -9,7 +9,7 @@ from ninfer.errors import FleetError
 from ninfer.fleet.contract import Stage
 from tests.fleet.conftest import Scene
 from tests.fleet.scene import VERBS, make, reap_all
-from tests.fleet.wire import FAULTS, Fault
+from tests.fleet.wire import BY_NAME, FAULTS, Fault
 
 # What is there before a verb, and how many calls it makes on a good day.
 SETTING: dict[str, tuple[str, ...]] = {
@@ -69,14 +69,11 @@ def calls_of(scene_of: Callable[[], Scene], verb: str) -> int:
     return scene.wire.count
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-@pytest.mark.parametrize("verb", SETTING)
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-def test_fault_at_every_call(
-    scenes: Callable[[], Scene], verb: str, fault: Fault, lasting: bool
-) -> None:
+def try_everywhere(scenes: Callable[[], Scene], verb: str, fault: Fault, lasting: bool) -> int:
+    """The fault at each call of the verb in turn; returns the number of calls."""
+    calls = calls_of(scenes, verb)
     results: Counter[str] = Counter()
-    for place in range(calls_of(scenes, verb)):
+    for place in range(calls):
         scene = scenes()
         prepare(scene, verb)
 
@@ -88,4 +85,41 @@ def test_fault_at_every_call(
         result = outcome(scene, verb)
         check_books(scene, verb, result)
         results[result] += 1
-    print(verb, fault.name, lasting, dict(results))
+    assert sum(results.values()) == calls > 2
+    return calls
+
+
+# What a run of the whole suite has time for; the soak test has all.
+SHARE = [
+    *(("create", name) for name in ("429 text", "reset after", "garbage after")),
+    ("up", "500 after"),
+    ("down", "reset after"),
+    ("destroy", "empty after"),
+    ("reap", "404 page"),
+]
+
+
+@pytest.mark.parametrize(("verb", "name"), SHARE)
+def test_fault_once_at_every_call(scenes: Callable[[], Scene], verb: str, name: str) -> None:
+    try_everywhere(scenes, verb, BY_NAME[name], lasting=False)
+
+
+@pytest.mark.parametrize(("verb", "name"), [("create", "503 page"), ("destroy", "410")])
+def test_fault_for_good_from_every_call_on(
+    scenes: Callable[[], Scene], verb: str, name: str
+) -> None:
+    try_everywhere(scenes, verb, BY_NAME[name], lasting=True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("verb", SETTING)
+def test_every_fault_at_every_call(
+    scenes: Callable[[], Scene], verb: str, record_property: Callable[[str, object], None]
+) -> None:
+    points = 0
+    for fault in FAULTS:
+        for lasting in (False, True):
+            points += try_everywhere(scenes, verb, fault, lasting)
+    record_property("count", points)
+    record_property("unit", f"faults during {verb}, none leaves a machine that nobody knows")

@@ -11,7 +11,7 @@ import pytest
 
 from ninfer.fleet.contract import Stage
 from tests.fleet.conftest import Scene
-from tests.fleet.scene import reap_all, run_verb
+from tests.fleet.scene import close_fleet, open_fleet, reap_all, run_verb
 from tests.fleet.test_fleet_faults import SETTING, check_books, prepare
 
 MOMENTS = ("before", "after", "answered")
@@ -46,16 +46,14 @@ def check_killed(scene: Scene, verb: str) -> None:
         assert all(row.stage is Stage.READY for row in left) and len(left) <= 1
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("verb", SETTING)
-def test_killed_at_every_call(
+def kill_at_calls(
     context: ForkServerContext, scenes: Callable[[], Scene], verb: str, moment: str
-) -> None:
+) -> int:
+    """Kill at one call after another until there are no more; returns how many died."""
     place, killed = 0, 0
     while True:
         scene = scenes()
         prepare(scene, verb)
-        began = scene.wire.count
         process: list[BaseProcess] = []
 
         def kill(number: int, kind: str, when: str, place: int = place, process=process) -> None:
@@ -66,19 +64,17 @@ def test_killed_at_every_call(
         process.append(start(context, scene, verb))
         status = finish(process[0])
         scene.wire.around = lambda number, kind, when: None
-        assert began == 0
         if status == 0 and scene.wire.count <= place:
             break  # there is no such call: all were tried
         killed += status == -signal.SIGKILL
         check_killed(scene, verb)
         place += 1
     assert killed >= place - 1 > 0  # the last answer may come too late to kill anybody
+    return killed
 
 
-@pytest.mark.parametrize("verb", SETTING)
-def test_killed_at_every_write(
-    context: ForkServerContext, scenes: Callable[[], Scene], verb: str
-) -> None:
+def kill_at_writes(context: ForkServerContext, scenes: Callable[[], Scene], verb: str) -> int:
+    """Kill just before and just after each commit in turn; returns how many died."""
     place = 0
     while True:
         scene = scenes()
@@ -90,16 +86,49 @@ def test_killed_at_every_write(
         check_killed(scene, verb)
         place += 1
     assert place > 2
+    return place
+
+
+def test_create_killed_at_every_call(
+    context: ForkServerContext, scenes: Callable[[], Scene]
+) -> None:
+    kill_at_calls(context, scenes, "create", "after")
+
+
+@pytest.mark.parametrize("verb", ["create", "destroy"])
+def test_killed_at_every_write(
+    context: ForkServerContext, scenes: Callable[[], Scene], verb: str
+) -> None:
+    kill_at_writes(context, scenes, verb)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("verb", SETTING)
+def test_killed_everywhere(
+    context: ForkServerContext,
+    scenes: Callable[[], Scene],
+    verb: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    killed = kill_at_writes(context, scenes, verb)
+    killed += sum(kill_at_calls(context, scenes, verb, moment) for moment in MOMENTS)
+    record_property("count", killed)
+    record_property("unit", f"kills during {verb}, none leaves a machine that nobody knows")
 
 
 def test_a_second_command_waits_for_nobody(context: ForkServerContext, scene: Scene) -> None:
     """While one process creates, a `reap` of another leaves its machine alone."""
     seen: list[int] = []
+    clock = scene.vendor.clock
 
     def look(number: int, kind: str, when: str) -> None:
         if kind == "show" and when == "after" and not seen:
             seen.append(number)
-            reap_all(scene.fleet)
+            # SQLite belongs to a thread; this is the server's.
+            other = open_fleet(scene.folder, scene.wire.root, clock, scene.vendor.box, print)
+            reap_all(other)
+            close_fleet(other)
             seen.extend(machine.id for machine in scene.vendor.alive())
 
     scene.wire.around = look

@@ -308,7 +308,7 @@ class Vendor:
                 return 255, ""
             now = self.clock.now()
             for name in ("lease", "end"):
-                mark = f".ninfer/{name}.new &&"
+                mark = f".ninfer/{name}.set &&"
                 if mark in command:
                     seconds = command.split(mark)[0].rpartition("+ ")[2].split(")")[0]
                     setattr(machine, name, now + float(seconds))
