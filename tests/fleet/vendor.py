@@ -74,6 +74,8 @@ class Vendor:
         self.limits = False  # whether calls above the documented pace are turned away
         self.latency = 0.2
         self.dead_man = True
+        self.ssh: tuple[str, int] | None = None  # a real server in place of made-up addresses
+        self.on_make: Callable[[Machine], None] = lambda machine: None
         self.root = ""  # where its logs are fetched
         self.logs: dict[int, str] = {}
         self.armed = "yes"
@@ -183,6 +185,7 @@ class Vendor:
             machine.lease, machine.end = now + float(numbers[3]), now + float(numbers[4])
         offer["rentable"] = False
         self.machines[machine.id] = machine
+        self.on_make(machine)
         return machine
 
     def _list(self, path: str, query: Json, body: Any) -> Reply:
@@ -270,6 +273,7 @@ class Vendor:
         runs = state == "running"
         port = machine.ports
         storage = machine.offer["storage_cost"] * machine.body["disk"] / 720
+        host, ssh_port = self.ssh or (f"192.0.2.{port % 250}", port)
         message = machine.messages.get(state, "success, running image/ssh" if runs else None)
         return {
             "id": machine.id,
@@ -286,9 +290,9 @@ class Vendor:
             "storage_total_cost": storage,
             "disk_space": machine.body["disk"],
             "disk_usage": -1,
-            "public_ipaddr": f" 192.0.2.{port % 250} " if runs else "",
+            "public_ipaddr": f" {host} " if runs else "",
             "ports": {
-                "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(port)}],
+                "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(ssh_port)}],
                 "8080/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(port + 1)}],
             }
             if runs
@@ -363,4 +367,3 @@ def offer(number: int, price: float = 0.30, **changes: Any) -> Json:
     }
 
 
-Hook = Callable[[int, str], Any]
