@@ -9,9 +9,8 @@ import asyncssh
 
 from ninfer.errors import HostBrokenError, VerificationError
 from ninfer.fleet.box import Ran
-from ninfer.fleet.contract import Contract
 from ninfer.fleet.failures import NO_SSH
-from ninfer.fleet.provider import Address, Snapshot
+from ninfer.fleet.provider import Address
 from ninfer.fleet.ssh_keys import known_hosts, pin
 
 _CONNECT_SECONDS: Final = 10.0
@@ -19,29 +18,29 @@ _KEEPALIVE: Final = 15.0
 
 
 async def open_connection(
-    contract: Contract,
+    name: str,
+    alias: str,
     address: Address,
     private: Path,
     records: Path,
     say: Callable[[str], None],
-    user: str = "root",
 ) -> asyncssh.SSHClientConnection:
     """Log in. A machine without a pinned key is pinned on this first use, which is said.
 
     Raises HostBrokenError if nobody lets us in, VerificationError if the host key is another one.
     """
-    where = f"{contract.name} ({address.host}:{address.port})"
+    where = f"{name} ({address.host}:{address.port})"
     try:
-        if not known_hosts(records, contract).exists():
-            await _pin_first(contract, address, records)
+        if not known_hosts(records, alias).exists():
+            await _pin_first(alias, address, records)
             say(f"{where}: host key taken on first use")
         return await asyncssh.connect(
             address.host,
             address.port,
-            username=user,
+            username=address.user,
             client_keys=[str(private)],
-            known_hosts=str(known_hosts(records, contract)),
-            host_key_alias=contract.label,
+            known_hosts=str(known_hosts(records, alias)),
+            host_key_alias=alias,
             agent_path=None,
             config=None,
             connect_timeout=_CONNECT_SECONDS,
@@ -51,20 +50,20 @@ async def open_connection(
     except asyncssh.HostKeyNotVerifiable:
         raise VerificationError(
             f"{where}: its host key is not the pinned one; somebody may stand between. If the "
-            f"machine was made anew, remove {known_hosts(records, contract)}"
+            f"machine was made anew, remove {known_hosts(records, alias)}"
         ) from None
     except (OSError, asyncssh.Error, asyncssh.KeyImportError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise HostBrokenError(f"{where}: ssh: {text}", category=NO_SSH.category) from None
 
 
-async def _pin_first(contract: Contract, address: Address, records: Path) -> None:
+async def _pin_first(alias: str, address: Address, records: Path) -> None:
     key = await asyncio.wait_for(
         asyncssh.get_server_host_key(address.host, address.port, config=None), _CONNECT_SECONDS
     )
     if key is None:
         raise OSError("the host shows no key")
-    pin(records, contract, [key.export_public_key().decode()])
+    pin(records, alias, [key.export_public_key().decode()])
 
 
 class SshBox:
@@ -72,17 +71,17 @@ class SshBox:
 
     def __init__(
         self,
-        contract: Contract,
+        name: str,
+        alias: str,
         address: Address,
         private: Path,
         records: Path,
         say: Callable[[str], None],
-        user: str = "root",
     ) -> None:
-        self._name = contract.name
+        self._name = name
         self._runner = asyncio.Runner()
         try:
-            opening = open_connection(contract, address, private, records, say, user)
+            opening = open_connection(name, alias, address, private, records, say)
             self._connection = self._await(opening)
         except BaseException:
             self._runner.close()
@@ -95,7 +94,9 @@ class SshBox:
         """Run a shell command; see Box.run."""
 
         async def work() -> Ran:
-            done = await self._connection.run(command, input=stdin, timeout=timeout, check=False)
+            # With an empty `input` the far side would wait for the end of its input for ever.
+            given = {"input": stdin} if stdin else {"stdin": asyncssh.DEVNULL}
+            done = await self._connection.run(command, timeout=timeout, check=False, **given)
             status = -1 if done.returncode is None else done.returncode
             return Ran(status, _text(done.stdout), _text(done.stderr))
 
@@ -126,12 +127,10 @@ def _text(value: object) -> str:
 
 def opener(
     private: Path, records: Path, say: Callable[[str], None]
-) -> Callable[[Contract, Snapshot], SshBox]:
-    """What opens a machine that the provider shows; see Connect."""
+) -> Callable[[str, str, Address], SshBox]:
+    """What logs in with one key: a name for messages, the alias of the host key, the address."""
 
-    def connect(contract: Contract, shot: Snapshot) -> SshBox:
-        if shot.ssh is None:
-            raise HostBrokenError(f"{contract.name}: no address", category=NO_SSH.category)
-        return SshBox(contract, shot.ssh, private, records, say)
+    def connect(name: str, alias: str, address: Address) -> SshBox:
+        return SshBox(name, alias, address, private, records, say)
 
     return connect

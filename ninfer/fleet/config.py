@@ -87,7 +87,7 @@ class Settings:
         if not self.dotenv.exists():
             self.dotenv.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.dotenv, os.O_CREAT | os.O_WRONLY, 0o600))
-        amend_file(self.dotenv, lambda text: set_dotenv(text, "NINFER_BASE_URL", url))
+        amend_file(self.dotenv, lambda text: set_dotenv(text, "NINFER_BASE_URL", url), keep=False)
 
 
 def load_settings(environ: Mapping[str, str], folder: Path, home: Path) -> Settings:

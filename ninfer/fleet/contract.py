@@ -53,6 +53,12 @@ class Contract:
     rent_called: float  # 0 until just before the rent call
 
     @property
+    def host_alias(self) -> str:
+        """The name under which its host key is pinned: that of the rent, or of the own machine."""
+        own = self.provider.partition(":")[2]
+        return alias_of(own) if own else self.label
+
+    @property
     def is_open(self) -> bool:
         """Whether it may bill."""
         return self.stage is not Stage.CLOSED
@@ -70,6 +76,11 @@ class Contract:
 def make_label(records: str, name: str, nonce: str) -> str:
     """The vendor's label of a machine: whose records it is in, its name, and the rent call."""
     return f"ninfer.{records}.{name}.{nonce}"
+
+
+def alias_of(host: str) -> str:
+    """A machine of one's own as a name that files and lists of host keys can hold."""
+    return "own." + re.sub(r"[^A-Za-z0-9.-]", "_", host)
 
 
 def records_of_label(label: str) -> str | None:

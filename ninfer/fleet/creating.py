@@ -16,6 +16,7 @@ from ninfer.errors import (
     VerificationError,
 )
 from ninfer.fleet.bad_hosts import bad_hosts, remember
+from ninfer.fleet.box import Box
 from ninfer.fleet.contract import Contract, Stage
 from ninfer.fleet.dead_man import DeadMan, check_armed, renew
 from ninfer.fleet.ending import destroy, named
@@ -55,9 +56,12 @@ def create(fleet: Fleet, provider: Provider, creation: Creation) -> Contract:
     OutcomeUnknownError names it. Raises the last failure when every try failed.
     """
     survey(fleet, provider)  # unless the whole list can be had now, nothing is rented
-    choice = look_for(fleet, provider, creation.need)
-    candidates = _candidates(choice, creation)
-    _check_credit(fleet, provider, candidates[0].price or 0.0)
+    fleet.store.refuse_taken(creation.wish.name)
+    if provider.bills:
+        candidates = _candidates(look_for(fleet, provider, creation.need), creation)
+        _check_credit(fleet, provider, candidates[0].price or 0.0)
+    else:
+        candidates = provider.offers(creation.need)  # the machine itself, as it is
     failure: FleetError | None = None
     for offer in candidates[: creation.tries]:
         if failure is not None:
@@ -125,27 +129,36 @@ def _attempt(fleet: Fleet, provider: Provider, creation: Creation, offer: Offer)
 def _set_up(fleet: Fleet, contract: Contract, creation: Creation) -> Contract:
     """From a machine that was just rented to one that is ready."""
     provider = fleet.provider_of(contract)
-    provider.admit_key(contract.machine_id, creation.public_key)
+    if provider.bills:
+        provider.admit_key(contract.machine_id, creation.public_key)
     wait_running(fleet, contract)
-    pin_from_log(fleet, contract)
-    wait_ssh(fleet, contract)
+    if provider.bills:
+        pin_from_log(fleet, contract)
+        wait_ssh(fleet, contract)
     shot = provider.get(contract.machine_id)
     if shot is None:
         raise HostBrokenError(f"{contract.name}: the machine is gone", category="never-ran")
     box = fleet.connect(contract, shot)
     try:
-        try:
-            check_armed(box, fleet.clock.sleep)
-        except VerificationError as error:
-            remember(fleet.store, provider.name, contract.machine, UNARMED.category, str(error))
-            raise
+        if provider.bills:
+            _check_armed(fleet, contract, box)
         if creation.install is not None:
             creation.install(fleet, contract, shot)
-        # Until a server runs and tells of its idleness, only the end of its life limits it.
-        renew(box, contract.ends - fleet.clock.now())
+        if provider.bills:
+            # Until a server runs and tells of its idleness, only the end of its life limits it.
+            renew(box, contract.ends - fleet.clock.now())
     finally:
         box.close()
     return fleet.store.change(contract, "ready", stage=Stage.READY)
+
+
+def _check_armed(fleet: Fleet, contract: Contract, box: Box) -> None:
+    try:
+        check_armed(box, fleet.clock.sleep)
+    except VerificationError as error:
+        category = UNARMED.category
+        remember(fleet.store, contract.provider, contract.machine, category, str(error))
+        raise
 
 
 def pin_from_log(fleet: Fleet, contract: Contract) -> None:
@@ -160,7 +173,7 @@ def pin_from_log(fleet: Fleet, contract: Contract) -> None:
         return
     keys = host_keys_in(log)
     if keys:
-        pin(fleet.settings.records, contract, keys)
+        pin(fleet.settings.records, contract.host_alias, keys)
 
 
 def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:
@@ -169,7 +182,7 @@ def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:
         contract = fleet.store.contract(key)
     reason = named(error)
     category = is_slow(error)
-    if category and contract.machine_id:
+    if category and contract.machine_id and contract.machine:
         remember(fleet.store, contract.provider, contract.machine, category, reason)
         fleet.say(f"machine {contract.machine} is avoided from now on ({category})")
     if not contract.is_open or isinstance(error, OutcomeUnknownError):
@@ -189,4 +202,4 @@ def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:
             f"{contract.name} (machine {contract.machine_id or contract.label}) may bill: its end "
             "was interrupted; run 'ninfer reap'"
         ) from None
-    fleet.say(f"{contract.name}: the machine is ended, nothing of it bills")
+    fleet.say(f"{contract.name}: ended, nothing of it bills")

@@ -61,7 +61,8 @@ def up(fleet: Fleet, contract: Contract, life: float) -> tuple[Contract, Snapsho
         try:
             fleet.provider_of(contract).start(contract.machine_id)
             wait_started(fleet, contract)
-            wait_ssh(fleet, contract)
+            if fleet.provider_of(contract).bills:
+                wait_ssh(fleet, contract)
             return _revive(fleet, contract, present(fleet, contract), life)
         except BaseException as error:
             _put_back(fleet, contract, error)
@@ -92,15 +93,18 @@ def _revive(
     fleet: Fleet, contract: Contract, shot: Snapshot, life: float
 ) -> tuple[Contract, Snapshot]:
     """Check that the machine can end itself, and set when it does."""
-    box = fleet.connect(contract, shot)
-    try:
-        check_armed(box, fleet.clock.sleep)
-        renew(box, life, life)
-    finally:
-        box.close()
+    bills = fleet.provider_of(contract).bills
+    if bills:
+        box = fleet.connect(contract, shot)
+        try:
+            check_armed(box, fleet.clock.sleep)
+            renew(box, life, life)
+        finally:
+            box.close()
     now = fleet.clock.now()
     contract = count(fleet.store, contract, shot, now)
-    contract = fleet.store.change(contract, "runs", stage=Stage.READY, ends=now + life)
+    ends = now + life if bills else 0.0
+    contract = fleet.store.change(contract, "runs", stage=Stage.READY, ends=ends)
     return contract, shot
 
 

@@ -106,10 +106,11 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port; both may change at every start."""
+    """Where and as whom to log in; host and port may change at every start."""
 
     host: str
     port: int
+    user: str = "root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Provider(Protocol):
     """
 
     name: str
-    remembers_hosts: bool  # whether a failure is remembered against the machine
+    bills: bool  # machines cost money, must be able to end themselves, and may be bad ones
 
     def offers(self, need: Need) -> list[Offer]:
         """Candidates; the caller checks each criterion again."""

@@ -53,7 +53,7 @@ def intent(fleet: Fleet, provider: Provider, offer: Offer, wish: Wish) -> Iterat
                 "disk_price": offer.disk_price or 0.0,
                 "budget": wish.caps.budget,
                 "created": now,
-                "ends": now + lifetime,
+                "ends": now + lifetime if provider.bills else 0.0,
                 "first": first,
                 "counted_until": now,
                 "rate": price,

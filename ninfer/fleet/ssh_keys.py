@@ -31,23 +31,23 @@ def public_key(private: Path) -> str:
     return text
 
 
-def known_hosts(records: Path, contract: Contract) -> Path:
-    """The file of the machine's host keys; its lines carry the label in place of an address."""
-    return records / "hosts" / contract.label
+def known_hosts(records: Path, alias: str) -> Path:
+    """The file of a machine's host keys; its lines carry the alias in place of an address."""
+    return records / "hosts" / alias
 
 
-def pin(records: Path, contract: Contract, keys: list[str]) -> None:
+def pin(records: Path, alias: str, keys: list[str]) -> None:
     """Write the host keys of a machine, each `kind base64`, once. Raises VerificationError.
 
     Keys that are there already stay: a machine keeps its keys for life, so others are not its own.
     """
-    path = known_hosts(records, contract)
-    lines = sorted(f"{contract.label} {' '.join(key.split()[:2])}" for key in keys)
+    path = known_hosts(records, alias)
+    lines = sorted(f"{alias} {' '.join(key.split()[:2])}" for key in keys)
     if path.exists():
         if not set(lines) & set(path.read_text().splitlines()):
             raise VerificationError(
-                f"{contract.name}: the host key changed; somebody may stand between. If the "
-                f"machine was made anew, remove {path}"
+                f"{alias}: the host key changed; somebody may stand between. If the machine was "
+                f"made anew, remove {path}"
             )
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,15 +65,23 @@ def host_keys_in(log: str) -> list[str]:
 
 def ssh_command(private: Path, records: Path, contract: Contract, address: Address) -> list[str]:
     """The system's `ssh`, as arguments up to the host; a machine not pinned yet is on first use."""
-    pinned = known_hosts(records, contract)
+    pinned = known_hosts(records, contract.host_alias)
     pinned.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = {
         "UserKnownHostsFile": str(pinned),
-        "HostKeyAlias": contract.label,
+        "HostKeyAlias": contract.host_alias,
         "StrictHostKeyChecking": "yes" if pinned.exists() else "accept-new",
         "IdentitiesOnly": "yes",
         "ConnectTimeout": "10",
         "ServerAliveInterval": "15",
     }
     flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-    return ["ssh", *flags, "-i", str(private), "-p", str(address.port), f"root@{address.host}"]
+    return [
+        "ssh",
+        *flags,
+        "-i",
+        str(private),
+        "-p",
+        str(address.port),
+        f"{address.user}@{address.host}",
+    ]

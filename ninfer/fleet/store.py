@@ -110,13 +110,15 @@ class Store:
                 f"INSERT INTO contracts ({names}) VALUES ({marks})", tuple(contract.values())
             )
         except sqlite3.IntegrityError:
-            raise ExistsError(
-                f"{contract['name']}: a machine of this name is there already; "
-                f"'ninfer status' shows it, 'ninfer destroy {contract['name']}' ends it"
-            ) from None
+            raise _taken(contract["name"]) from None
         key = int(cursor.lastrowid or 0)
         self._note(key, text)
         return self.contract(key)
+
+    def refuse_taken(self, name: str) -> None:
+        """Raises ExistsError when an open row has the name; `add` checks it once more."""
+        if any(row.name == name for row in self.contracts()):
+            raise _taken(name)
 
     def change(self, contract: Contract, text: str, **values: Any) -> Contract:
         """Change columns of a row and note why, in one transaction."""
@@ -204,6 +206,13 @@ class Store:
 def _contract(row: sqlite3.Row) -> Contract:
     values = {name: row[name] for name in _COLUMNS}
     return Contract(**{**values, "stage": Stage(values["stage"])})
+
+
+def _taken(name: str) -> ExistsError:
+    return ExistsError(
+        f"{name}: a machine of this name is there already; 'ninfer status' shows it, "
+        f"'ninfer destroy {name}' ends it, --name gives another name"
+    )
 
 
 def _share_after(moment: float, period: sqlite3.Row) -> float:

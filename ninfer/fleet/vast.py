@@ -17,7 +17,7 @@ class Vast:
     """Provider of rented machines. A call that bills is sent once, the others may be repeated."""
 
     name = "vast"
-    remembers_hosts = True
+    bills = True
 
     def __init__(self, http: VastHttp, clock: Clock) -> None:
         self._http = http

@@ -262,7 +262,7 @@ def test_second_interrupt_names_what_may_bill(scene: Scene) -> None:
     object.__setattr__(scene.fleet, "clock", type("C", (), {})())
     scene.fleet.clock.now = scene.vendor.clock.now  # type: ignore[method-assign]
     scene.fleet.clock.sleep = interrupted  # type: ignore[method-assign]
-    with pytest.raises(OutcomeUnknownError, match="box .machine 7001. may bill"):
+    with pytest.raises(OutcomeUnknownError, match=r"box .machine 7001. may bill"):
         make(scene.fleet)
     assert scene.unknown() == []
     assert scene.fleet.store.named("box").stage is Stage.ENDING
@@ -360,7 +360,7 @@ def test_no_offer_says_what_removed_them(scene: Scene) -> None:
 
 def test_hand_picked_offer_passes_the_same_checks(scene: Scene) -> None:
     scene.vendor.offers.append(offer(104, reliability2=0.9))
-    with pytest.raises(UsageError, match="reliability: 0.9"):
+    with pytest.raises(UsageError, match=r"reliability: 0\.9"):
         make(scene.fleet, offer="104")
     with pytest.raises(OfferGoneError, match="999"):
         make(scene.fleet, offer="999")

@@ -108,9 +108,7 @@ def test_a_new_end_holds(starting: Starting, tmp_path: Path) -> None:
     assert machine.ended is None
 
 
-def test_idle_server_ends_its_box_and_requests_keep_it(
-    starting: Starting, tmp_path: Path
-) -> None:
+def test_idle_server_ends_its_box_and_requests_keep_it(starting: Starting, tmp_path: Path) -> None:
     """Scenario 7: what counts is the age of the file that a request touches."""
     machine = starting(idle=2)
     box = ShellBox(tmp_path / "box")
@@ -122,9 +120,7 @@ def test_idle_server_ends_its_box_and_requests_keep_it(
     until(lambda: machine.ended is not None)
 
 
-def test_start_after_a_long_stop_has_its_grace(
-    starting: Starting, tmp_path: Path
-) -> None:
+def test_start_after_a_long_stop_has_its_grace(starting: Starting, tmp_path: Path) -> None:
     (tmp_path / "box").mkdir()
     for name in ("lease", "end"):
         (tmp_path / "box" / name).write_text("1000\n")
@@ -152,9 +148,7 @@ def test_damaged_lease_ends_the_box(starting: Starting, tmp_path: Path) -> None:
     until(lambda: machine.ended is not None)
 
 
-def test_it_goes_on_until_the_vendor_listens(
-    scene: Scene, starting: Starting
-) -> None:
+def test_it_goes_on_until_the_vendor_listens(scene: Scene, starting: Starting) -> None:
     scene.vendor.deaf_destroys = 3
     machine = starting(grace=0)
     until(lambda: machine.ended is not None)

@@ -365,5 +365,3 @@ def offer(number: int, price: float = 0.30, **changes: Any) -> Json:
         "rentable": True,
         **changes,
     }
-
-

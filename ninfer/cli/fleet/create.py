@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ninfer.cli.arguments import Parser, add_options, collect, parse
-from ninfer.cli.fleet.opening import add_json, open_fleet
-from ninfer.errors import UnsupportedError, UsageError
+from ninfer.cli.fleet.opening import VAST, add_json, open_fleet
+from ninfer.errors import UsageError
 from ninfer.fleet.config import check_name
 from ninfer.fleet.creating import Creation, create
 from ninfer.fleet.options import (
@@ -16,6 +16,7 @@ from ninfer.fleet.options import (
     caps_of,
     need_of,
 )
+from ninfer.fleet.own import LOCAL, own_address
 from ninfer.fleet.renting import Wish
 from ninfer.fleet.ssh_keys import public_key
 from ninfer.options import check_choices
@@ -51,9 +52,8 @@ def main(argv: Sequence[str]) -> int:
     check_name(options.name)
     if options.tries < 1:
         raise UsageError(f"--tries {options.tries}: must be at least 1")
-    if options.provider != "vast":
-        raise UnsupportedError(f"--provider {options.provider}: not available in this version")
-    with open_fleet(ssh=True) as fleet:
+    own = own_name(options.provider, options.host)
+    with open_fleet(ssh=own != LOCAL, own=own) as fleet:
         settings = fleet.settings
         settings.refuse_old()
         settings.refuse_readable()
@@ -63,21 +63,34 @@ def main(argv: Sequence[str]) -> int:
         creation = Creation(
             need=need,
             wish=wish,
-            public_key=public_key(settings.path("NINFER_SSH_KEY")),
+            public_key="" if own else public_key(settings.path("NINFER_SSH_KEY")),
             api=settings.text("VAST_URL"),
             offer=namespace.offer,
             force=options.force,
             keep_on_failure=options.keep_on_failure,
             tries=options.tries,
         )
-        row = create(fleet, fleet.provider("vast"), creation)
+        row = create(fleet, fleet.provider(own or VAST), creation)
         settings.write_base_url(LOCAL_URL)
         hours = (row.ends - fleet.clock.now()) / 3600
     if namespace.json:
         print(json.dumps(asdict(row)))
+        return 0
+    if own:
+        print(f"{row.name}: {own} is taken in; 'ninfer destroy {row.name}' clears it")
         return 0
     print(
         f"{row.name}: machine {row.machine_id}, {row.gpu}, costs ${row.price:.4f}/h; ends itself "
         f"in {hours:.1f} h; 'ninfer destroy {row.name}' when done"
     )
     return 0
+
+
+def own_name(provider: str, host: str | None) -> str:
+    """The provider of a machine of one's own, empty for the vendor. Raises UsageError."""
+    if (provider == "ssh") != (host is not None):
+        raise UsageError("--provider ssh and --host go together")
+    if host is not None:
+        own_address(host)
+        return f"ssh:{host}"
+    return LOCAL if provider == LOCAL else ""

@@ -6,7 +6,9 @@ from ninfer.cli.arguments import Parser, parse
 from ninfer.cli.fleet.opening import add_on
 from ninfer.cli.fleet.ssh import become_ssh
 from ninfer.errors import UsageError
-from ninfer.fleet.dead_man import FOLDER
+
+# Below the home folder, in which a command over ssh starts.
+SERVER_LOG = ".ninfer/serve.log"
 
 
 def build_parser() -> Parser:
@@ -22,5 +24,5 @@ def main(argv: Sequence[str]) -> int:
     namespace = parse(build_parser(), argv)
     if namespace.lines < 0:
         raise UsageError(f"--lines {namespace.lines}: must not be negative")
-    become_ssh(namespace.on, ["tail", "-n", str(namespace.lines), "-F", f"{FOLDER}/serve.log"])
+    become_ssh(namespace.on, ["tail", "-n", str(namespace.lines), "-F", SERVER_LOG])
     return 0

@@ -5,17 +5,23 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Final
 
 from ninfer.cli.arguments import Parser
-from ninfer.fleet.box import Box, Connect
+from ninfer.fleet.box import Box
 from ninfer.fleet.clock import Clock, SystemClock
 from ninfer.fleet.config import Settings, load_settings
-from ninfer.fleet.contract import Contract
+from ninfer.fleet.contract import Contract, alias_of
 from ninfer.fleet.fleet import Fleet
-from ninfer.fleet.provider import Provider, Snapshot
+from ninfer.fleet.own import LOCAL, LocalBox, OwnMachine, own_address
+from ninfer.fleet.provider import Address, Provider, Snapshot
 from ninfer.fleet.store import Store
 from ninfer.fleet.vast import Vast
 from ninfer.fleet.vast_http import VastHttp
+
+VAST: Final = "vast"
+# Logs in: a name for messages, the alias of the host key, the address.
+Opener = Callable[[str, str, Address], Box]
 
 
 def add_json(parser: Parser) -> None:
@@ -41,35 +47,54 @@ def clock() -> Clock:
 
 
 @contextmanager
-def open_fleet(*, ssh: bool = False) -> Iterator[Fleet]:
-    """Settings of the environment and `.env`, the records, and the vendor if its key is set.
+def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
+    """Settings of the environment and `.env`, the records, and who can be asked.
 
-    With `ssh` the package that logs in is imported now, before anything is rented.
+    That is the vendor if its key is set, each machine of one's own in the records, and the one
+    named `own`. With `ssh` the package that logs in is imported now, before anything is rented.
     """
     settings = load_settings(os.environ, Path.cwd(), Path.home())
 
     def say(text: str) -> None:
         print(settings.redact(text), file=sys.stderr, flush=True)
 
-    connect = _opener(settings, say) if ssh else _closed
     time = clock()
     with ExitStack() as held:
         store = held.enter_context(closing(Store(settings.records, time)))
-        providers: dict[str, Provider] = {}
+        names = {row.provider for row in store.contracts()} | ({own} if own else set())
+        machines = sorted(name for name in names if name != VAST)
+        by_ssh = ssh or any(name != LOCAL for name in machines)
+        opener = _opener(settings, say) if by_ssh else None
+        providers: dict[str, Provider] = {
+            name: own_machine(name, settings, opener) for name in machines
+        }
         if settings.text("VAST_API_KEY"):
             http = VastHttp(
                 settings.text("VAST_URL"), settings.secret("VAST_API_KEY"), time, settings.redact
             )
-            providers["vast"] = held.enter_context(closing(Vast(http, time)))
+            providers[VAST] = held.enter_context(closing(Vast(http, time)))
+
+        def connect(contract: Contract, shot: Snapshot) -> Box:
+            if contract.provider == LOCAL:
+                return LocalBox()
+            assert opener is not None and shot.ssh is not None, "this command does not log in"
+            return opener(contract.name, contract.host_alias, shot.ssh)
+
         yield Fleet(settings, store, providers, time, say, connect)
 
 
-def _opener(settings: Settings, say: Callable[[str], None]) -> Connect:
+def own_machine(name: str, settings: Settings, opener: Opener | None) -> OwnMachine:
+    """The provider of a machine of one's own: `local`, or `ssh:` and its host."""
+    if name == LOCAL:
+        return OwnMachine(name, None, LocalBox)
+    host = name.partition(":")[2]
+    address = own_address(host)
+    assert opener is not None
+    return OwnMachine(name, address, lambda: opener(host, alias_of(host), address))
+
+
+def _opener(settings: Settings, say: Callable[[str], None]) -> Opener:
     # Needs the package's extra `fleet`, which most commands do without.
     from ninfer.fleet.asyncssh_box import opener
 
     return opener(settings.path("NINFER_SSH_KEY"), settings.records, say)
-
-
-def _closed(contract: Contract, shot: Snapshot) -> Box:
-    raise AssertionError(f"a command that does not log in opens {contract.name}")

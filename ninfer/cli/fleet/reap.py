@@ -32,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
     foreign: list[str] = []
     failed: list[tuple[str, str]] = []
     with open_fleet() as fleet:
-        fleet.provider("vast")
+        if not fleet.providers:
+            fleet.provider("vast")  # raises: what cannot be asked cannot be ended
         for provider in fleet.providers.values():
             done = reap(fleet, provider, foreign=namespace.foreign)
             ended += done.ended

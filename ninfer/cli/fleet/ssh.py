@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ninfer.cli.arguments import Parser, parse
 from ninfer.cli.fleet.opening import add_on, open_fleet
 from ninfer.errors import HostBrokenError, UsageError
+from ninfer.fleet.own import LOCAL
 from ninfer.fleet.power import find, present
 from ninfer.fleet.ssh_keys import ssh_command
 
@@ -37,6 +38,8 @@ def become_ssh(name: str, command: Sequence[str]) -> None:
     """Replace this process by ssh to the machine's present address."""
     with open_fleet() as fleet:
         row = find(fleet, name)
+        if row.provider == LOCAL:
+            raise UsageError(f"{row.name}: it is this machine; type the command itself")
         shot = present(fleet, row)
         if shot.ssh is None:
             raise HostBrokenError(

@@ -29,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     """Print the machines. Raises ProviderError at the end when a provider could not be asked."""
     namespace = parse(build_parser(), argv)
     with open_fleet() as fleet:
+        if not fleet.providers:
+            fleet.provider("vast")  # raises: what cannot be asked is not "nothing bills"
         found = report(fleet, caps_of(fleet.settings, collect(namespace, CapOptions)))
         problems = [fleet.settings.redact(problem) for problem in found.problems]
     if namespace.json:
@@ -68,7 +70,7 @@ def _row(line: Line) -> tuple[str, ...]:
         _dollars(line.stopped_rate, 4),
         _dollars(line.spent, 2),
         _dollars(line.left, 2),
-        "unknown" if line.minutes is None else f"{line.minutes / 60:.1f} h",
+        "never" if line.minutes is None else f"{line.minutes / 60:.1f} h",
         line.disk,
         line.ssh,
     )
