@@ -36,10 +36,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All machines; `problems` say what could not be asked."""
+    """All machines; `problems` say what could not be asked.
+
+    `foreign` were rented by ninfer with other records, `others` of the account by other means.
+    """
 
     lines: tuple[Line, ...]
     foreign: tuple[Line, ...]
+    others: tuple[Line, ...]
     problems: tuple[str, ...]
     month_spent: float
     month_left: float
@@ -53,6 +57,7 @@ def report(fleet: Fleet, caps: Caps) -> Report:
     """Ask every provider that has machines in the records, and the vendor, once each."""
     lines: list[Line] = []
     foreign: list[Line] = []
+    others: list[Line] = []
     problems: list[str] = []
     for name in sorted({row.provider for row in fleet.store.contracts()} - set(fleet.providers)):
         problems.append(f"{name}: cannot be asked; its key is not set")
@@ -73,13 +78,14 @@ def report(fleet: Fleet, caps: Caps) -> Report:
             ]
             continue
         lines += [_seen(fleet, row, shot) for row, shot in found.seen]
-        foreign += [_foreign(provider, shot) for shot in found.foreign]
+        foreign += [_foreign(provider, shot, "other records") for shot in found.foreign]
+        others += [_foreign(provider, shot, "not ninfer's") for shot in found.others]
     now = fleet.clock.now()
     rows = fleet.store.contracts()
     spent = fleet.store.spent_since(month_start(now))
     spent += sum(row.spent_at(now) - row.spent for row in rows)
     left = caps.month - month_committed(fleet.store, rows, now)
-    return Report(tuple(lines), tuple(foreign), tuple(problems), spent, left)
+    return Report(tuple(lines), tuple(foreign), tuple(others), tuple(problems), spent, left)
 
 
 def _seen(fleet: Fleet, row: Contract, shot: Snapshot | None) -> Line:
@@ -118,13 +124,13 @@ def _disk(shot: Snapshot | None) -> str:
     return f"{used}/{shot.disk:.0f}"
 
 
-def _foreign(provider: Provider, shot: Snapshot) -> Line:
+def _foreign(provider: Provider, shot: Snapshot, whose: str) -> Line:
     rate = {"gpu": shot.price, "disk": shot.disk_price, "nothing": 0.0}[shot.billing]
     return Line(
-        name=shot.label,
+        name=shot.label or "no label",
         provider=provider.name,
         machine_id=shot.id,
-        stage="other records",
+        stage=whose,
         state=shot.status,
         gpu=shot.gpu,
         rate=rate,

@@ -17,10 +17,14 @@ GRACE: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One whole list of a provider. `foreign` carry our kind of label but other records' number."""
+    """One whole list of a provider.
+
+    `foreign` carry our kind of label but the number of other records; `others` are not ninfer's.
+    """
 
     seen: tuple[tuple[Contract, Snapshot | None], ...]
     foreign: tuple[Snapshot, ...]
+    others: tuple[Snapshot, ...]
 
     def snapshot_of(self, contract: Contract) -> Snapshot | None:
         """What the list says of a machine."""
@@ -52,7 +56,8 @@ def survey(fleet: Fleet, provider: Provider) -> Survey:
         seen.append((adopt(fleet, provider, shot, rows), shot))
     foreign = [s for s in left if records_of_label(s.label) not in (None, fleet.store.id)]
     seen = [(row, shot) for row, shot in seen if row.is_open]
-    return Survey(tuple(seen), tuple(foreign))
+    others = [shot for shot in left if records_of_label(shot.label) is None]
+    return Survey(tuple(seen), tuple(foreign), tuple(others))
 
 
 def _match(row: Contract, shots: Sequence[Snapshot]) -> Snapshot | None:

@@ -233,6 +233,9 @@ def test_status_shows_stopped_disks_orphans_and_foreign(scene: Scene) -> None:
     assert stopped.state == "exited" and stopped.rate == pytest.approx(80 * 0.1 / 720)
     assert orphan.name.startswith("orphan-") and orphan.rate
     assert [line.stage for line in found.foreign] == ["other records"]
+    put(scene, "made by hand", 301)
+    (other,) = report(scene.fleet, CAPS).others
+    assert other.name == "made by hand" and other.rate
 
 
 def test_status_notices_a_machine_that_ended_itself(scene: Scene) -> None:

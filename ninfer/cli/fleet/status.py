@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(found: Report) -> None:
-    lines = (*found.lines, *found.foreign)
+    lines = (*found.lines, *found.foreign, *found.others)
     if lines:
         print_table((*_COLUMNS, *_MORE), [_row(line) for line in lines])
     elif not found.problems:
@@ -55,6 +55,8 @@ def _show(found: Report) -> None:
         print(
             "other records' machines bill too; 'ninfer reap --foreign' ends them", file=sys.stderr
         )
+    if found.others:
+        print("machines that are not ninfer's are left out of its sums and caps", file=sys.stderr)
     print(
         f"this month: ${found.month_spent:.2f} spent, ${found.month_left:.2f} free for new machines"
     )
