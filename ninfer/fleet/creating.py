@@ -1,6 +1,7 @@
 """`create` as a transaction: a machine that serves, or none that bills."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -122,7 +123,7 @@ def _attempt(fleet: Fleet, provider: Provider, creation: Creation, offer: Offer)
             contract = rent(fleet, contract, offer, spec)
             return _set_up(fleet, contract, creation)
         except BaseException as error:
-            _leave(fleet, contract.key, error, keep=creation.keep_on_failure)
+            _leave(fleet, contract, error, keep=creation.keep_on_failure)
             raise
 
 
@@ -176,17 +177,17 @@ def pin_from_log(fleet: Fleet, contract: Contract) -> None:
         pin(fleet.settings.records, contract.host_alias, keys)
 
 
-def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:
-    """End what was rented, whatever made us leave. Raises OutcomeUnknownError if it may bill on."""
-    with fleet.store.transaction():
-        contract = fleet.store.contract(key)
-    reason = named(error)
-    category = is_slow(error)
-    if category and contract.machine_id and contract.machine:
-        remember(fleet.store, contract.provider, contract.machine, category, reason)
-        fleet.say(f"machine {contract.machine} is avoided from now on ({category})")
+def _leave(fleet: Fleet, contract: Contract, error: BaseException, *, keep: bool) -> None:
+    """End what was rented, whatever made us leave. Raises OutcomeUnknownError if it may bill on.
+
+    The end comes before anything else that may fail, such as writing down why.
+    """
+    with suppress(FleetError):
+        fresh = fleet.store.contract(contract.key)
+        contract = fresh if fresh.machine_id or not contract.machine_id else contract
     if not contract.is_open or isinstance(error, OutcomeUnknownError):
         return
+    reason = named(error)
     if keep and contract.machine_id and isinstance(error, FleetError):
         text = f"kept after a failure: {reason}"
         fleet.store.change(contract, text, note=reason, stage=Stage.READY)
@@ -197,9 +198,19 @@ def _leave(fleet: Fleet, key: int, error: BaseException, *, keep: bool) -> None:
         return
     try:
         destroy(fleet, contract, reason)
+        fleet.say(f"{contract.name}: ended, nothing of it bills")
     except (KeyboardInterrupt, SystemExit):
         raise OutcomeUnknownError(
             f"{contract.name} (machine {contract.machine_id or contract.label}) may bill: its end "
             "was interrupted; run 'ninfer reap'"
         ) from None
-    fleet.say(f"{contract.name}: ended, nothing of it bills")
+    finally:
+        _blame(fleet, contract, error)
+
+
+def _blame(fleet: Fleet, contract: Contract, error: BaseException) -> None:
+    """Remember the machine if the failure was its own."""
+    category = is_slow(error)
+    if category and contract.machine_id and contract.machine:
+        remember(fleet.store, contract.provider, contract.machine, category, named(error))
+        fleet.say(f"machine {contract.machine} is avoided from now on ({category})")

@@ -1,5 +1,6 @@
 """Ending a machine, which is done only when the provider no longer lists it."""
 
+from contextlib import suppress
 from typing import Final
 
 from ninfer.errors import FleetError, OutcomeUnknownError, ProviderError, RefusedError
@@ -21,7 +22,10 @@ def destroy(fleet: Fleet, contract: Contract, why: str) -> Contract:
     The row says `ending` before the first call and stays so unless the end is certain. Raises
     OutcomeUnknownError naming what may still bill.
     """
-    contract = fleet.store.change(contract, f"end asked for: {why}", stage=Stage.ENDING)
+    try:
+        contract = fleet.store.change(contract, f"end asked for: {why}", stage=Stage.ENDING)
+    except FleetError as error:
+        fleet.say(f"{error}; {contract.name} is ended all the same")
     if not contract.machine_id:
         contract = settle(fleet, contract)
         if not contract.is_open:
@@ -37,7 +41,8 @@ def destroy(fleet: Fleet, contract: Contract, why: str) -> Contract:
             said = str(error)
         if left:
             fleet.clock.sleep(_PAUSE)
-    fleet.store.change(contract, f"end not confirmed: {said}", note=said)
+    with suppress(FleetError):  # what follows matters more
+        fleet.store.change(contract, f"end not confirmed: {said}", note=said)
     raise OutcomeUnknownError(
         f"{contract.name} (machine {contract.machine_id}) may still bill "
         f"${contract.price:.4f}/h: {said}; run 'ninfer reap', or end it on the vendor's page"

@@ -6,7 +6,7 @@ import secrets
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -32,10 +32,12 @@ class Store:
         self.path: Final = folder / "fleet.sqlite3"
         self.clock: Final = clock
         _own_folder(folder)
-        with self._errors():
+        with self._errors(), ExitStack() as undo:
             self._db = self._connect()
+            undo.callback(self._db.close)
             with self._changes():
                 self._migrate()
+            undo.pop_all()
 
     def _connect(self) -> sqlite3.Connection:
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -152,7 +154,8 @@ class Store:
 
     def contract(self, key: int) -> Contract:
         """The row as it stands now."""
-        row = self._db.execute("SELECT * FROM contracts WHERE key = ?", (key,)).fetchone()
+        with self._errors():
+            row = self._db.execute("SELECT * FROM contracts WHERE key = ?", (key,)).fetchone()
         return _contract(row)
 
     def contracts(self, *, closed: bool = False) -> list[Contract]:

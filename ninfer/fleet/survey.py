@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from ninfer.errors import FleetError
 from ninfer.fleet.contract import Contract, Stage, records_of_label
 from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.locks import is_locked
@@ -88,10 +89,18 @@ def _missing(fleet: Fleet, provider: Provider, row: Contract) -> Contract:
 
 
 def take_number(fleet: Fleet, row: Contract, machine_id: str, how: str) -> Contract:
-    """Note a machine's number, and what its first downloads cost."""
+    """Note a machine's number, and what its first downloads cost.
+
+    On a disk that takes no more the number holds for this process, which can still end the machine.
+    """
     stage = Stage.ENDING if row.stage is Stage.ENDING else Stage.RENTED
-    row = fleet.store.change(row, f"{how} {machine_id}", machine_id=machine_id, stage=stage)
-    return fleet.store.count(row, row.counted_until, row.first, row.rate)
+    known = replace(row, machine_id=machine_id, stage=stage)
+    try:
+        row = fleet.store.change(row, f"{how} {machine_id}", machine_id=machine_id, stage=stage)
+        return fleet.store.count(row, row.counted_until, row.first, row.rate)
+    except FleetError as error:
+        fleet.say(f"{row.name}: machine {machine_id} is not in the records: {error}")
+        return known
 
 
 def close(fleet: Fleet, row: Contract, why: str, until: float = math.inf) -> Contract:

@@ -1,5 +1,6 @@
 """The fleet's commands as a person types them: output, exit statuses, secrets, time."""
 
+import io
 import json
 import os
 import re
@@ -264,6 +265,19 @@ def test_interrupt_is_status_130_and_ends_the_machine(
     status, _, err = call("create")
     assert status == 130 and "nothing of it bills" in err and pressed
     assert scene.vendor.alive() == []
+
+
+def test_closed_terminal_does_not_save_a_machine_from_its_end(
+    scene: Scene, call: Call, box: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    scene.vendor.behaviour[601] = (((0.0, None), (5.0, "created")), {"created": CDI})
+    monkeypatch.setattr(sys, "stderr", Closed())
+    assert main(["create"]) == 0
+    assert [machine.offer["id"] for machine in scene.vendor.alive()] == [102]
 
 
 def test_offers_are_listed_with_what_was_left_out(scene: Scene, call: Call) -> None:

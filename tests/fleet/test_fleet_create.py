@@ -1,6 +1,7 @@
 """`create` against the vendor: good days, bad hosts, lost answers, credit, caps."""
 
 import json
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from ninfer.errors import (
     BudgetError,
     ExistsError,
+    FleetError,
     HostBrokenError,
     NoOfferError,
     OfferGoneError,
@@ -19,6 +21,7 @@ from ninfer.errors import (
 )
 from ninfer.fleet.bad_hosts import bad_hosts, forget
 from ninfer.fleet.contract import Stage
+from ninfer.fleet.store import Store
 from tests.fleet.conftest import Scene
 from tests.fleet.scene import CAPS, PUBLIC, make, need, reap_all
 from tests.fleet.vendor import offer
@@ -242,6 +245,38 @@ def test_interrupt_at_any_wait_ends_the_machine(scene: Scene) -> None:
                 row["rentable"] = True
         waits += 1
     assert waits > 5
+
+
+def test_full_disk_at_any_write_leaves_nothing_that_nobody_knows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From some write on the disk takes no more; the machine is ended, or its label is on it."""
+    commit, writes = Store._commit, 0
+    while True:
+        count = [0]
+
+        def full(store: Store, count: list[int] = count, writes: int = writes) -> None:
+            count[0] += 1
+            if count[0] > writes:
+                raise sqlite3.OperationalError("database or disk is full")
+            commit(store)
+
+        monkeypatch.setattr(Store, "_commit", full)
+        try:
+            make(scene.fleet)
+        except FleetError:
+            assert scene.unknown() == [] and scene.vendor.alive() == []
+        else:
+            break
+        finally:
+            monkeypatch.setattr(Store, "_commit", commit)
+            scene.vendor.clock.sleep(200)
+            if count[0] > writes:
+                reap_all(scene.reopened())
+            for row in scene.vendor.offers:
+                row["rentable"] = True
+        writes += 1
+    assert writes >= 5
 
 
 def test_second_interrupt_names_what_may_bill(scene: Scene) -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +56,9 @@ def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
     settings = load_settings(os.environ, Path.cwd(), Path.home())
 
     def say(text: str) -> None:
-        print(settings.redact(text), file=sys.stderr, flush=True)
+        # A closed terminal must not stand between a failure and the end of its machine.
+        with suppress(OSError, ValueError):
+            print(settings.redact(text), file=sys.stderr, flush=True)
 
     time = clock()
     with ExitStack() as held:
