@@ -63,7 +63,7 @@ class CapOptions:
     )
     idle: float | None = option(
         None,
-        "minutes without a request after which it does so",
+        "minutes without a request after which it does so, once a server runs",
         metavar="MIN",
         unset="$NINFER_IDLE_MINUTES, else 20",
     )

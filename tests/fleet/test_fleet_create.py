@@ -24,7 +24,7 @@ from ninfer.fleet.contract import Stage
 from ninfer.fleet.store import Store
 from tests.fleet.conftest import Scene
 from tests.fleet.scene import CAPS, PUBLIC, make, need, reap_all
-from tests.fleet.vendor import offer
+from tests.fleet.vendor import KEY, offer
 from tests.fleet.wire import BY_NAME, Fault
 
 CDI = "Error response from daemon: failed to inject CDI devices: unresolvable CDI devices"
@@ -146,6 +146,19 @@ def test_refusal_that_made_a_machine_ends_it(scene: Scene) -> None:
     with pytest.raises(RefusedError, match="is ended"):
         make(scene.fleet)
     assert scene.vendor.rents == 1 and scene.vendor.alive() == []
+
+
+def test_refusal_shows_the_vendors_words(scene: Scene) -> None:
+    """M10: the text of a 400, without secrets."""
+    text = f"Your account may spend $1 an hour; key {KEY} is young"
+    body = json.dumps({"success": False, "error": "spend_rate_limit", "msg": text})
+    refusal = Fault("400", False, 400, body)
+    scene.wire.fault = lambda number, kind: refusal if kind == "rent" else None
+    with pytest.raises(RefusedError, match="400 Your account may spend .1 an hour") as caught:
+        make(scene.fleet)
+    assert KEY not in str(caught.value) and caught.value.exit_status == 5
+    (row,) = scene.fleet.store.contracts(closed=True)
+    assert row.stage is Stage.CLOSED and row.spent == 0 and KEY not in row.note
 
 
 def test_taken_offer_is_no_failure(scene: Scene) -> None:
