@@ -154,7 +154,7 @@ def test_refusal_shows_the_vendors_words(scene: Scene) -> None:
     body = json.dumps({"success": False, "error": "spend_rate_limit", "msg": text})
     refusal = Fault("400", False, 400, body)
     scene.wire.fault = lambda number, kind: refusal if kind == "rent" else None
-    with pytest.raises(RefusedError, match="400 Your account may spend .1 an hour") as caught:
+    with pytest.raises(RefusedError, match=r"400 Your account may spend .1 an hour") as caught:
         make(scene.fleet)
     assert KEY not in str(caught.value) and caught.value.exit_status == 5
     (row,) = scene.fleet.store.contracts(closed=True)
