@@ -23,6 +23,18 @@
     |-- RequestFailedError    a part of one request failed for no known reason; others go on
     |-- ServerError           a server that cannot be reached, or that refused a request
     |-- ClientConfigError     a client's configuration file that cannot be read, edited or written
+    |-- FleetError            a rented or owned machine, its vendor, or what we may spend
+    |   |-- NoInstanceError     no machine of that name or number is known
+    |   |-- NoOfferError        nothing for rent passes every criterion
+    |   |-- RefusedError        the vendor said no: key, credit, limits, terms
+    |   |   `-- OfferGoneError  the offer was taken by another
+    |   |-- HostBrokenError     the machine cannot run the container, or nobody can reach it
+    |   |-- TimeLimitError      a state was not reached within its time
+    |   |-- VerificationError   what is there is not what was meant to be: key, hash, dead-man
+    |   |-- BudgetError         a price or a total is above its cap
+    |   |-- ProviderError       the vendor cannot be reached, limits us, or answers unintelligibly
+    |   |-- ExistsError         the name is taken, or another process works on the machine
+    |   `-- OutcomeUnknownError what was asked of the vendor may or may not have happened
     |-- UnavailableError      the engine serves nobody now: it is closed, stalled or has failed
     `-- GrammarBackendError   the grammar library failed; the request was not at fault
 
@@ -133,6 +145,80 @@ class ServerError(NInferError):
 
 class ClientConfigError(NInferError):
     """A configuration file of a client cannot be read, understood or written."""
+
+
+class FleetError(NInferError):
+    """A machine, its vendor or a budget stands in the way; `exit_status` is the command's."""
+
+    exit_status = 1
+
+
+class NoInstanceError(FleetError):
+    """No machine of that name or number is known."""
+
+    exit_status = 3
+
+
+class NoOfferError(FleetError):
+    """Nothing for rent passes every criterion."""
+
+    exit_status = 4
+
+
+class RefusedError(FleetError):
+    """The vendor said no: a bad key, no credit, a limit of the account, bad terms."""
+
+    exit_status = 5
+
+
+class OfferGoneError(RefusedError):
+    """The offer was taken by another; a different one may do."""
+
+
+class HostBrokenError(FleetError):
+    """The machine cannot run the container or cannot be reached; `category` says in what way."""
+
+    exit_status = 6
+
+    def __init__(self, message: str, *, category: str) -> None:
+        super().__init__(message)
+        self.category = category
+
+
+class TimeLimitError(FleetError):
+    """A state was not reached within its time."""
+
+    exit_status = 7
+
+
+class VerificationError(FleetError):
+    """What is there is not what was meant to be there: a host key, a hash, the dead-man."""
+
+    exit_status = 8
+
+
+class BudgetError(FleetError):
+    """A price, a total or a lifetime is above its cap."""
+
+    exit_status = 9
+
+
+class ProviderError(FleetError):
+    """The vendor cannot be reached, limits us, or answers in a shape that nobody knows."""
+
+    exit_status = 10
+
+
+class ExistsError(FleetError):
+    """The name is taken, or another process works on the machine at the moment."""
+
+    exit_status = 11
+
+
+class OutcomeUnknownError(FleetError):
+    """What was asked of the vendor may or may not have happened; a machine may bill."""
+
+    exit_status = 12
 
 
 class GenerationError(NInferError):

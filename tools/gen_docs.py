@@ -22,6 +22,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "docs/options.md": runtime_pages.options,
     "docs/performance.md": performance_page.performance,
     "docs/reports.md": reports.reports,
+    "docs/variables.md": runtime_pages.variables,
 }
 
 

@@ -63,6 +63,7 @@ OWNERS: Final[dict[str, frozenset[str]]] = {
     "transformers": frozenset({"selftest"}),
     "rich": frozenset({"cli"}),
     "tomlkit": frozenset({"connect"}),
+    "asyncssh": frozenset({"fleet"}),
     **{name: frozenset({"server", "cluster"}) for name in _HTTP},
 }
 # Packages whose floor keeps a standard module out as well: no JSON below the text.

@@ -27,6 +27,9 @@ OPTION_CLASSES = (
     ("ninfer.audit.options", "CompareOptions"),
     ("ninfer.bench.corpus.options", "CorpusOptions"),
     ("ninfer.server.options", "ServerOptions"),
+    ("ninfer.fleet.options", "OfferOptions"),
+    ("ninfer.fleet.options", "CapOptions"),
+    ("ninfer.fleet.options", "CreateOptions"),
 )
 
 
@@ -95,6 +98,28 @@ def options(root: Path) -> str | None:
         "is on by default has a flag that turns it off, and its text says what the flag does."
     )
     return page("Options", intro, body) if body else None
+
+
+def variables(root: Path) -> str | None:
+    """docs/variables.md: what the fleet reads from the environment and `.env`."""
+    if not (root / "ninfer" / "fleet" / "variables.py").exists():
+        return None
+    module = importlib.import_module("ninfer.fleet.variables")
+    rows = [
+        (
+            code(variable.name),
+            code(variable.default) if variable.default else "",
+            variable.meaning + ("; a secret, shown nowhere" if variable.secret else ""),
+            code(variable.successor) if variable.successor else "",
+        )
+        for variable in module.VARIABLES
+    ]
+    body = table(["variable", "default", "meaning", "replaced by"], rows)
+    intro = (
+        "Variables of the fleet's commands. An option on the command line comes first, then the "
+        "environment, then `.env`, which is read as data and never executed."
+    )
+    return page("Variables", intro, body)
 
 
 def _field(field: dataclasses.Field[Any]) -> tuple[str, str, str, str, str]:

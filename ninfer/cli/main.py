@@ -9,7 +9,7 @@ from typing import Final
 
 from ninfer.artifact.packaged import NAMES
 from ninfer.cli.streams import abandon_stdout, prepare_streams, signals_as_exits
-from ninfer.errors import NInferError, UsageError
+from ninfer.errors import FleetError, NInferError, UsageError
 from ninfer.kits.home import any_kit
 from ninfer.version import VERSION
 
@@ -28,6 +28,17 @@ COMMANDS: Final = {
     "service": ("service", "run a server under systemd: show or install the unit"),
     "doctor": ("doctor", "tell what stands in the way on this machine, and the fix"),
     "kit": ("kit", "build, check and install kernels compiled ahead of time"),
+    "offers": ("fleet.offers", "list machines for rent"),
+    "create": ("fleet.create", "rent a machine, or end it again if anything fails"),
+    "status": ("fleet.status", "show all that bills, what it costs and when it ends"),
+    "up": ("fleet.up", "start a stopped machine"),
+    "down": ("fleet.down", "stop a machine; its disk bills on"),
+    "destroy": ("fleet.destroy", "end a machine, and make sure of it"),
+    "ssh": ("fleet.ssh", "log in to a machine"),
+    "log": ("fleet.log", "follow the server's log on a machine"),
+    "tunnel": ("fleet.tunnel", "offer a machine's server at a fixed local address"),
+    "badhosts": ("fleet.badhosts", "list machines that failed and are avoided"),
+    "reap": ("fleet.reap", "end what bills without reason"),
     "evals": ("evals", "score an artifact on a suite of questions, compare two runs"),
     "audit": ("audit", "judge stored responses of any server: endings, loops, contracts"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
@@ -72,6 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except UsageError as error:
         return _fail(error, EXIT_USAGE)
+    except FleetError as error:
+        return _fail(error, error.exit_status)
     except NInferError as error:
         return _fail(error, EXIT_FAILURE)
     except KeyboardInterrupt:
@@ -124,9 +137,11 @@ def _call(name: str, arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("ninfer"):
             raise
+        remedy = "install ninfer with pip, or use the environment that has it"
+        if error.name == "asyncssh":
+            remedy = "pip install 'ninfer[fleet]' brings it"
         raise UsageError(
-            f"package {error.name!r} is not installed for {sys.executable}; "
-            "install ninfer with pip, or use the environment that has it"
+            f"package {error.name!r} is not installed for {sys.executable}; {remedy}"
         ) from error
     return status
 

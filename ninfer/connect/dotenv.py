@@ -1,4 +1,4 @@
-"""Files of NAME=VALUE lines, and Open WebUI's two parallel lists of addresses and keys in one."""
+"""Files of NAME=VALUE lines, read and amended but never executed; Open WebUI's lists in one."""
 
 import re
 from typing import Final
@@ -8,7 +8,8 @@ from ninfer.errors import ClientConfigError
 
 _LINE: Final = re.compile(
     r"^(?P<head>[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*)"
-    r"(?P<value>'[^'\r\n]*'|\"[^\"\r\n]*\"|[^#\r\n]*?)(?P<tail>[ \t]*(?:[ \t]#[^\r\n]*)?)$",
+    r"(?P<value>'[^'\r\n]*'|\"[^\"\r\n]*\"|(?:[^#\s][^\r\n]*?)?)"
+    r"(?P<tail>[ \t]*(?:(?<=[= \t])#[^\r\n]*)?)\r?$",
     re.MULTILINE,
 )
 _URLS: Final = "OPENAI_API_BASE_URLS"
@@ -38,6 +39,20 @@ def amend_open_webui(text: str, server: ServedModel, where: str) -> str:
         keys.append(key)
     text = _set(text, _URLS, ";".join(urls))
     return _set(text, _KEYS, ";".join(keys))
+
+
+def read_dotenv(text: str) -> dict[str, str]:
+    """Every name of a file and its value; the last line of a name wins.
+
+    Values are data: quotes around one are taken off, a comment after a blank ends a bare one, and
+    no `$`, backquote or backslash means anything.
+    """
+    return {line["name"]: _bare(line["value"]) for line in _LINE.finditer(text)}
+
+
+def set_dotenv(text: str, name: str, value: str) -> str:
+    """The text with the last line of that name changed, or with one more line."""
+    return _set(text, name, value)
 
 
 def _split(value: str | None) -> list[str]:

@@ -14,8 +14,12 @@ from ninfer.errors import ClientConfigError
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-def amend_file(path: Path, change: Callable[[str], str]) -> tuple[bool, Path | None]:
+def amend_file(
+    path: Path, change: Callable[[str], str], *, keep: bool = True
+) -> tuple[bool, Path | None]:
     """Replace the file by what `change` makes of its text; a missing file counts as empty.
+
+    Without `keep` there is no backup, for files whose secrets should not lie about twice.
 
     Returns whether something changed, and the backup if there was a file to back up. A link keeps
     pointing where it does, and permissions stay. Raises ClientConfigError naming the file.
@@ -32,7 +36,7 @@ def amend_file(path: Path, change: Callable[[str], str]) -> tuple[bool, Path | N
         return False, None
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
-        backup = _back_up(real) if data is not None else None
+        backup = _back_up(real) if keep and data is not None else None
         _replace(real, changed)
     except OSError as error:
         raise ClientConfigError(

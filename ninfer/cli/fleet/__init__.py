@@ -1,0 +1,1 @@
+"""Commands of the fleet: machines for rent and of one's own."""

@@ -1,0 +1,1 @@
+"""Machines for rent and of one's own: found, started, watched, and ended for certain."""
