@@ -218,7 +218,7 @@ def test_evalscope_folder(tmp_path: Path) -> None:
     verdict = judge(found)
     assert verdict.ending is Ending.NATURAL
     assert verdict.reasons == ("EvalScope graded 'B' as wrong",)
-    right = {**REVIEW["sample_score"]["score"], "value": {"acc": 1.0}}  # type: ignore[index]
+    right = {**REVIEW["sample_score"]["score"], "value": {"acc": 1.0}}
     written(
         tmp_path / "20260101" / "reviews" / "tiny" / "gpqa_diamond.jsonl",
         {"index": 3, "sample_score": {"score": right}},

@@ -81,10 +81,10 @@ class ScriptedEngine:
         self.readings: list[Reading] = []
         self._text = engine.text
         self._runtime = _ForcedRuntime(engine._runtime)
-        engine._runtime = self._runtime  # type: ignore[assignment]  # has what the engine calls
+        engine._runtime = self._runtime  # has what the engine calls
 
     def install(self, engine: Engine) -> None:
-        engine._forcer = self._forcer  # type: ignore[method-assign]  # a test's own model
+        engine._forcer = self._forcer  # a test's own model
 
     @property
     def refused(self) -> list[str]:

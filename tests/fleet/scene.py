@@ -171,4 +171,4 @@ def _die_at_commit(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         seen[0] += 1
 
-    Store._commit = dying  # type: ignore[method-assign]  # in a process that is about to die
+    Store._commit = dying  # in a process that is about to die

@@ -169,7 +169,7 @@ def test_taken_offer_is_no_failure(scene: Scene) -> None:
         scene.vendor.offers[0]["rentable"] = True
         return answer
 
-    scene.vendor._search = stale  # type: ignore[method-assign]  # a list that is out of date
+    scene.vendor._search = stale  # a list that is out of date
     first = dict(scene.vendor.offers[0])
     scene.wire.around = lambda number, kind, moment: (
         scene.vendor.offers[0].update(rentable=False) if kind == "rent" else None
@@ -208,13 +208,13 @@ def test_progress_extends_the_limit(scene: Scene) -> None:
             shown["status_msg"] = f"layer {int(scene.vendor.clock.now() // 300)}"
         return shown
 
-    scene.vendor.view = pulling  # type: ignore[method-assign]  # a message that changes
+    scene.vendor.view = pulling  # a message that changes
     assert make(scene.fleet).offer == "101"
 
 
 def test_machine_that_is_never_listed_is_given_up(scene: Scene) -> None:
     """M5: the number never appears; deadline, end, next offer."""
-    scene.vendor._show = lambda *_: (200, {"instances": None})  # type: ignore[method-assign]
+    scene.vendor._show = lambda *_: (200, {"instances": None})
     with pytest.raises(HostBrokenError, match="no more"):
         make(scene.fleet)
     assert scene.vendor.rents == 3 and scene.vendor.alive() == []
@@ -244,8 +244,8 @@ def test_interrupt_at_any_wait_ends_the_machine(scene: Scene) -> None:
             sleep(seconds)
 
         object.__setattr__(scene.fleet, "clock", type("C", (), {})())
-        scene.fleet.clock.now = scene.vendor.clock.now  # type: ignore[method-assign]
-        scene.fleet.clock.sleep = pressed  # type: ignore[method-assign]
+        scene.fleet.clock.now = scene.vendor.clock.now
+        scene.fleet.clock.sleep = pressed
         try:
             make(scene.fleet)
         except KeyboardInterrupt:
@@ -308,8 +308,8 @@ def test_second_interrupt_names_what_may_bill(scene: Scene) -> None:
     scene.wire.around = at_poll
     scene.vendor.deaf_destroys = 99
     object.__setattr__(scene.fleet, "clock", type("C", (), {})())
-    scene.fleet.clock.now = scene.vendor.clock.now  # type: ignore[method-assign]
-    scene.fleet.clock.sleep = interrupted  # type: ignore[method-assign]
+    scene.fleet.clock.now = scene.vendor.clock.now
+    scene.fleet.clock.sleep = interrupted
     with pytest.raises(OutcomeUnknownError, match=r"box .machine 7001. may bill"):
         make(scene.fleet)
     assert scene.unknown() == []
@@ -336,7 +336,7 @@ def test_pace_of_the_vendor_is_kept_without_being_told(scene: Scene) -> None:
             turned_away.append(str(arguments[1]))
         return reply
 
-    scene.vendor.answer = watched  # type: ignore[method-assign]  # looks at each status
+    scene.vendor.answer = watched  # looks at each status
     make(scene.fleet)
     assert turned_away == []
 
@@ -363,7 +363,7 @@ def test_half_a_list_is_no_list(scene: Scene) -> None:
         return status, {**body, "instances": []}
 
     make(scene.fleet)
-    scene.vendor._list = half  # type: ignore[method-assign]  # counts one and lists none
+    scene.vendor._list = half  # counts one and lists none
     with pytest.raises(ProviderError, match="list of machines"):
         make(scene.fleet, "two")
 
@@ -456,7 +456,7 @@ def test_no_credit_rents_nothing_and_unknown_credit_is_said(scene: Scene) -> Non
     with pytest.raises(RefusedError, match="credit"):
         make(scene.fleet)
     assert scene.vendor.rents == 0
-    scene.vendor._account = lambda *_: (200, {"id": 1})  # type: ignore[method-assign]
+    scene.vendor._account = lambda *_: (200, {"id": 1})
     make(scene.fleet)
     assert any("does not say how much credit" in text for text in scene.said)
 

@@ -60,7 +60,7 @@ def test_up_that_cannot_be_put_back_is_shouted(scene: Scene) -> None:
     def never_stops(machine: object) -> object:
         return {**stop(machine), "actual_status": "loading"}
 
-    scene.vendor.view = never_stops  # type: ignore[method-assign]  # neither up nor down
+    scene.vendor.view = never_stops  # neither up nor down
     with pytest.raises(OutcomeUnknownError, match="told to run"):
         up(scene.fleet, row, 3600.0)
 
@@ -283,7 +283,7 @@ def test_key_is_in_no_address_and_no_record(scene: Scene) -> None:
 
 def test_bad_key_is_known_by_its_body_whatever_the_status(scene: Scene) -> None:
     """The vendor sends 404 for a bad key at the list."""
-    scene.vendor.answer, answer = (  # type: ignore[method-assign]
+    scene.vendor.answer, answer = (
         lambda method, path, query, body, key: answer(method, path, query, body, "wrong"),
         scene.vendor.answer,
     )

@@ -32,7 +32,7 @@ def prepare(
     frontend: Frontend, messages: list[object], recall: Recall | None = nothing, **template: object
 ) -> PreparedPrompt:
     conversation = parse_conversation(messages, TOOLS)
-    options = replace(conversation.template, **template)  # type: ignore[arg-type]  # by name
+    options = replace(conversation.template, **template)  # by name
     return frontend.prepare(replace(conversation, template=options), recall=recall)
 
 

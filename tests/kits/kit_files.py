@@ -68,7 +68,7 @@ def rewrite(
 ) -> Path:
     """A copy of an archive whose entries `change` has edited in place."""
     with tarfile.open(source) as tar:
-        entries = [(member, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]  # files only
+        entries = [(member, tar.extractfile(member).read()) for member in tar]  # files only
     change(entries)
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:

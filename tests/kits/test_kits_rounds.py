@@ -32,7 +32,7 @@ class Watch(TorchDispatchMode):
         self.launched: Counter[str] = Counter()
         self.of_host: list[str] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # torch's own
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # torch's own
         given = tree_leaves((args, kwargs or {}))
         if any(isinstance(x, torch.Tensor) and x.device.type != "meta" for x in given):
             self.of_host.append(str(func))
@@ -45,7 +45,7 @@ def watched(call: Callable[[], object]) -> tuple[Watch, Counter[str]]:
     """What torch launches in a call, and what the kernels' launcher does."""
     kernels: Counter[str] = Counter()
 
-    def count(kernel, grid, values, options):  # type: ignore[no-untyped-def]  # as the launcher
+    def count(kernel, grid, values, options):  # as the launcher
         kernels[getattr(kernel, "__name__", None) or kernel.fn.__name__] += 1
 
     with redirected(count, 90), Watch() as watch:
@@ -54,7 +54,7 @@ def watched(call: Callable[[], object]) -> tuple[Watch, Counter[str]]:
 
 
 @pytest.fixture(autouse=True)
-def portable():  # type: ignore[no-untyped-def]  # a fixture
+def portable():  # a fixture
     with dispatch.using("portable", only=PORTABLE.ops):
         yield
 

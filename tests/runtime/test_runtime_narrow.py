@@ -87,7 +87,7 @@ def logits(scene: Scene, prompt: list[int], count: int, **sizes: object) -> torc
         rows.append(passed.logits.clone())
         return passed
 
-    runtime._runner.run = watched  # type: ignore[method-assign]  # observed, not changed
+    runtime._runner.run = watched  # observed, not changed
     sequence = runtime.submit(request(prompt, max_tokens=count + 1))
     for index, token in enumerate(tokens):
         while sequence.generated == index:

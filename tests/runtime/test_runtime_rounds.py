@@ -96,7 +96,7 @@ def test_lookup_drafts_for_rounds(scene: Callable[..., Scene]) -> None:
         lookup = runtime.speculation.proposer
         truth = dict(zip((one.prompt for one in asked), expected, strict=True))
 
-        def followers(sequences, counts, truth=truth):  # type: ignore[no-untyped-def]  # a stand-in
+        def followers(sequences, counts, truth=truth):  # a stand-in
             found = []
             for s, count in zip(sequences, counts, strict=True):
                 answer = truth[tuple(s.tokens[: s.prompt_length])]
@@ -245,7 +245,7 @@ def test_logits_that_are_not_finite_end_their_own_sequence(scene: Callable[..., 
     bad = sequences[1]
     original = runtime._runner.run
 
-    def poisoned(batch, taps=()):  # type: ignore[no-untyped-def]  # a stand-in
+    def poisoned(batch, taps=()):  # a stand-in
         passed = original(batch, taps)
         lanes = (batch.rows.state_slots == bad.state_slot).nonzero().flatten()
         if bad.generated > 5 and len(batch.logit_rows) == len(batch.rows.state_slots):
@@ -273,7 +273,7 @@ def test_no_memory_for_a_round_means_no_rounds(scene: Callable[..., Scene]) -> N
     player = rounds_of(runtime).player
     original, left = player.start, [6]
 
-    def failing(shape):  # type: ignore[no-untyped-def]  # a stand-in
+    def failing(shape):  # a stand-in
         left[0] -= 1
         if not left[0]:
             raise torch.OutOfMemoryError("no memory")
@@ -324,7 +324,7 @@ def drafted(runtime: Runtime, asked: list[object]) -> dict[tuple[object, ...], t
     assert speculation is not None
     judge = speculation._judge
 
-    def spy(row, tried):  # type: ignore[no-untyped-def]  # a stand-in
+    def spy(row, tried):  # a stand-in
         if tried.drafts:
             prompt = tuple(row.sequence.tokens[: row.sequence.prompt_length])
             found[prompt, tried.frontier] = tried.drafts
@@ -353,7 +353,7 @@ def test_rounds_draft_what_the_host_would(
     speculation._window = None
     honest = speculation.plan_round
 
-    def sometimes(*args):  # type: ignore[no-untyped-def]  # a stand-in
+    def sometimes(*args):  # a stand-in
         turns.append(1)
         return honest(*args) if len(turns) % every == 0 else 0
 
@@ -378,7 +378,7 @@ def test_the_layer_that_drafts_rests_while_nobody_drafts(scene: Callable[..., Sc
     (drafter,) = [speculation.proposer.drafter]
     calls, forward = [], drafter.forward
 
-    def counted(batch, hidden):  # type: ignore[no-untyped-def]  # a stand-in
+    def counted(batch, hidden):  # a stand-in
         calls.append(batch.tokens.shape[0])
         return forward(batch, hidden)
 

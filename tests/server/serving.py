@@ -57,7 +57,7 @@ class Scripts:
                     return Script(engine.text.encode(text), self.pace.get(word, 0.0))
             return own(prompt, options)
 
-        engine._forcer = forcer  # type: ignore[method-assign]  # a test's own model
+        engine._forcer = forcer  # a test's own model
 
 
 @dataclass

@@ -68,5 +68,5 @@ class StubRuntime:
 def stubbed(engine: Engine, seconds: float = 0.0, text: str = "some words of an answer, ") -> Any:
     """Put a stub in the place of an engine's runtime; gives the stub."""
     stub = StubRuntime(engine.text.encode(text), seconds)
-    engine._runtime = stub  # type: ignore[assignment]  # has what the engine calls
+    engine._runtime = stub  # has what the engine calls
     return stub

@@ -286,7 +286,7 @@ def test_an_engine_that_has_failed_is_seen(micro_artifacts: dict[str, Path]) -> 
         def fail() -> Any:
             raise RuntimeError("the card is gone")
 
-        engine.step = fail  # type: ignore[method-assign]  # a test's own fault
+        engine.step = fail  # a test's own fault
         reply = server.post(CHAT, {"messages": text_of("hi")})
         assert reply.status_code == 503 and reply.json()["error"]["code"] == "unavailable"
         health = httpx.get(f"{server.url}/health")

@@ -58,7 +58,7 @@ def started(
                 break
             except httpx.TransportError:
                 time.sleep(0.05)
-        process.first_lines = lines  # type: ignore[attr-defined]  # for the test that reads them
+        process.first_lines = lines  # for the test that reads them
         yield process, url
     finally:
         process.kill()
@@ -71,7 +71,7 @@ def test_the_published_command_lines(micro_artifacts: dict[str, Path], line: str
     """Verbatim but for the port, which another program may have."""
     words = line.replace("--port 8080", "--port 0").split()
     with started(micro_artifacts["dense"], *words) as (process, url):
-        notice = "".join(process.first_lines)  # type: ignore[attr-defined]
+        notice = "".join(process.first_lines)
         assert "NINFER_API_KEY" in notice and "--api-key-file" in notice
         body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
         path = f"{url}/v1/chat/completions"
