@@ -16,6 +16,7 @@ class StubRuntime:
 
     prefixes = None
     speculation = None
+    rounds = None
 
     def __init__(self, ids: Items[int], seconds: float = 0.0) -> None:
         self._ids = ids
