@@ -24,7 +24,7 @@ from ninfer.ops.linear.compiler import Program
 from ninfer.ops.linear.launcher import Kernel, Launch
 from ninfer.ops.tolerance import BF16
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.soak
 
 HOST = Path(__file__).parent / "cuda_host"
 FORMATS = ("bf16", "int8", "fp8")

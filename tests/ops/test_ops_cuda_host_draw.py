@@ -21,7 +21,7 @@ from ninfer.ops.sampling.fast_plan import DrawPlan
 from ninfer.ops.sampling.five_launches import Rules, Settings
 from ninfer.ops.tensors import DrawSettings
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.soak
 
 HOST = Path(__file__).parent / "cuda_host"
 TYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}

@@ -29,7 +29,7 @@ from ninfer.ops.moe.fast_plan import (
 from ninfer.ops.tensors import ExpertWeights, SharedExpert
 from ninfer.ops.tolerance import BF16
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.soak
 
 HOST = Path(__file__).parent / "cuda_host"
 FORMS = {4: "Q4G64_F16S", 5: "Q5G64_F16S", 6: "Q6G64_F16S", 8: "W8G32_F16S"}

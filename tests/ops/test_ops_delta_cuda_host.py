@@ -32,7 +32,7 @@ from tests.ops.delta_scene import (
 )
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.soak,
     # Triton 3.6's interpreter makes scalars of arrays for every range with a run-time bound.
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
 ]
