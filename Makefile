@@ -22,6 +22,7 @@ CLIENTS := build/clients
 CLIENT_FILES := tests/e2e/clients
 
 BROWSER := $(or $(CHROMIUM),$(shell command -v chromium chromium-browser google-chrome))
+SYSTEMD := $(shell command -v systemd-analyze 2>/dev/null)
 
 .PHONY: help install demo test check fix e2e soak gpu bench docs release
 
@@ -87,7 +88,8 @@ $(CLIENTS)/ready: $(wildcard $(CLIENT_FILES)/*.txt $(CLIENT_FILES)/package*.json
 
 e2e: install $(CLIENTS)/ready
 	@$(if $(BROWSER),,echo "no Chromium: the tests of the page are left out (apt-get install chromium)")
-	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)"
+	@$(if $(SYSTEMD),,echo "no systemd-analyze: the unit is not shown to it (apt-get install systemd)")
+	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)$(if $(SYSTEMD),, and not systemd)"
 
 soak: install
 	@mkdir -p build

@@ -18,8 +18,9 @@ from ninfer.bench import attention_case
 from ninfer.bench.attention_case import Attention
 from ninfer.bench.isolated import isolated
 from ninfer.bench.replay import replayed
-from ninfer.bench.report import Findings, Row, time_row
+from ninfer.bench.report import Findings
 from ninfer.bench.timer import Timing
+from ninfer.bench.variant_rows import variant_rows
 from ninfer.ops.attention import fast, portable
 from ninfer.ops.attention.fast_plan import AttendPlan, Cuts, attend_plan
 from ninfer.ops.linear.compiler import Program, binary
@@ -105,19 +106,8 @@ def run(number: int) -> Findings:
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(binary, programs(number, jobs)))
-    rows: list[Row] = []
-    failures: list[str] = []
-    first: dict[tuple[str, int], Timing] = {}
-    for job, timings, why in isolated(jobs, timed, _LIMIT_S):
-        if timings is None:
-            failures.append(f"{job.name} {job.variant.name}: {why}")
-            continue
-        for count, timing in timings.items():
-            table = first.setdefault((job.name, count), timing)
-            shape: dict[str, int | str] = {"T": count, "variant": job.variant.name}
-            rows.append(time_row(job.name, shape, timing, ("table", table.median), unit="us"))
-    rows.sort(key=lambda row: (row.name, int(row.shape["T"])))
-    return Findings(rows, "", tuple(failures))
+    answers = isolated(jobs, timed, _LIMIT_S)
+    return variant_rows((job.name, job.variant.name, found, why) for job, found, why in answers)
 
 
 def programs(number: int, jobs: list[Job]) -> list[Program]:

@@ -1,7 +1,7 @@
 """Forms of a Gated DeltaNet step beside each other, and sizes of the kernel for whole chunks."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,8 +15,9 @@ from ninfer.bench import delta_case
 from ninfer.bench.delta_case import HEADS, KEY_HEADS, Mixer
 from ninfer.bench.isolated import isolated
 from ninfer.bench.replay import replayed
-from ninfer.bench.report import Findings, Row, time_row
+from ninfer.bench.report import Findings
 from ninfer.bench.timer import Timing
+from ninfer.bench.variant_rows import variant_rows
 from ninfer.ops.delta_net import fast, portable
 from ninfer.ops.delta_net.row_plan import RowPlan, row_plan
 from ninfer.ops.dispatch import register, using
@@ -107,19 +108,7 @@ def collected(
     answers: Iterable[tuple[Variant | ChunkVariant, dict[int, Timing] | None, str]],
 ) -> Findings:
     """Rows of the variants beside the first; one without a result is among the failures."""
-    rows: list[Row] = []
-    failures: list[str] = []
-    first: dict[int, Timing] = {}
-    for variant, timings, why in answers:
-        if timings is None:
-            failures.append(f"{name} {variant.name}: {why}")
-            continue
-        for count, timing in timings.items():
-            table = first.setdefault(count, timing)
-            shape: Mapping[str, int | str] = {"T": count, "variant": variant.name}
-            rows.append(time_row(name, shape, timing, ("table", table.median), unit="us"))
-    rows.sort(key=lambda row: int(row.shape["T"]))
-    return Findings(rows, failures=tuple(failures))
+    return variant_rows((name, variant.name, found, why) for variant, found, why in answers)
 
 
 def programs(number: int) -> list[Program]:

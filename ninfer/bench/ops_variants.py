@@ -21,8 +21,9 @@ from ninfer.bench.linear_case import Product
 from ninfer.bench.linear_variants import Variant, stream, warpgroups, warps
 from ninfer.bench.moe_variants import MixtureJob, mixture_jobs
 from ninfer.bench.replay import replayed
-from ninfer.bench.report import Findings, Row, time_row
+from ninfer.bench.report import Findings
 from ninfer.bench.timer import Timing
+from ninfer.bench.variant_rows import variant_rows
 from ninfer.errors import UnsupportedError
 from ninfer.ops.linear import fast
 from ninfer.ops.linear.compiler import Program, binary, compiler_version
@@ -160,19 +161,9 @@ def run() -> Findings:
 
 def collected(jobs: Sequence[AnyJob], note: str) -> Findings:
     """The rows of all jobs; a job without a result is among the failures."""
-    rows: list[Row] = []
-    failures: list[str] = []
-    first: dict[tuple[str, int], Timing] = {}
-    for job, timings, why in isolated(jobs, timed, _LIMIT_S):
-        if timings is None:
-            failures.append(f"{job.name} {job.variant.name}: {why}")
-            continue
-        for count, timing in timings.items():
-            table = first.setdefault((job.name, count), timing)
-            shape: dict[str, int | str] = {"T": count, "variant": job.variant.name}
-            rows.append(time_row(job.name, shape, timing, ("table", table.median), unit="us"))
-    rows.sort(key=lambda row: (row.name, int(row.shape["T"])))
-    return Findings(rows, note, tuple(failures))
+    answers = isolated(jobs, timed, _LIMIT_S)
+    named = ((job.name, job.variant.name, found, why) for job, found, why in answers)
+    return variant_rows(named, note)
 
 
 def programs(number: int, jobs: Sequence[AnyJob]) -> list[Program]:

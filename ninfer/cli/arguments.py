@@ -37,6 +37,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see '{self.prog} --help'")
 
 
+class Subparser(Parser):
+    """What argparse makes for a subcommand, which it names itself."""
+
+    def __init__(self, *, prog: str, description: str, **_: Any) -> None:
+        super().__init__(prog.removeprefix("ninfer "), description)
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     width = min(shutil.get_terminal_size().columns, 100)
     return argparse.HelpFormatter(prog, max_help_position=30, width=width)

@@ -8,7 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse, path_of
+from ninfer.cli.arguments import (
+    Parser,
+    Subparser,
+    add_artifact,
+    add_options,
+    collect,
+    parse,
+    path_of,
+)
 from ninfer.cli.output import print_table, write_text
 from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.errors import UsageError
@@ -46,7 +54,7 @@ def build_parser() -> Parser:
         dest="command",
         required=True,
         metavar="run|acceptance|compare|list",
-        parser_class=_Subparser,
+        parser_class=Subparser,
     )
     run = commands.add_parser("run", description="Score an artifact on a suite; greedy decoding.")
     _add_run(run)
@@ -66,13 +74,6 @@ def build_parser() -> Parser:
     pair.add_argument("--json", action="store_true", help="print one JSON array (default: off)")
     commands.add_parser("list", description="List the suites, their tasks and numbers of items.")
     return parser
-
-
-class _Subparser(Parser):
-    """What argparse makes for a subcommand, which it names itself."""
-
-    def __init__(self, *, prog: str, description: str, **_: Any) -> None:
-        super().__init__(prog.removeprefix("ninfer "), description)
 
 
 def _reader(name: str) -> Any:

@@ -4,9 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of
+from ninfer.cli.arguments import Parser, Subparser, add_options, collect, parse, path_of
 from ninfer.errors import UsageError
 from ninfer.kits.home import current_link, home
 from ninfer.kits.options import ARCHITECTURES, BuildOptions, InstallOptions, check_build
@@ -25,7 +24,7 @@ def build_parser() -> Parser:
         dest="command",
         required=True,
         metavar="build|verify|install|info|url",
-        parser_class=_Subparser,
+        parser_class=Subparser,
     )
     build = commands.add_parser("build", description="Compile a kit; needs no card.")
     add_options(build, BuildOptions)
@@ -57,13 +56,6 @@ def main(argv: Sequence[str]) -> int:
         "info": _info,
         "url": _url,
     }[namespace.command](namespace)
-
-
-class _Subparser(Parser):
-    """What argparse makes for a subcommand, which it names itself."""
-
-    def __init__(self, *, prog: str, description: str, **_: Any) -> None:
-        super().__init__(prog.removeprefix("ninfer "), description)
 
 
 def _path(text: str) -> Path:

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ninfer.cli import serve
-from ninfer.cli.arguments import Parser, add_options, collect, parse
+from ninfer.cli.arguments import Parser, Subparser, add_options, collect, parse
 from ninfer.errors import UsageError
 from ninfer.options import option
 from ninfer.server.options import ServedEngineOptions, ServerOptions, check_server
@@ -43,7 +43,7 @@ def build_parser() -> Parser:
         "Keys belong into the unit's environment file, which only its owner can read.",
     )
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="show|install", parser_class=_Subparser
+        dest="command", required=True, metavar="show|install", parser_class=Subparser
     )
     for name, text in (("show", "Print the unit."), ("install", "Write the unit.")):
         command = commands.add_parser(name, description=text)
@@ -53,13 +53,6 @@ def build_parser() -> Parser:
             "serve", nargs="*", metavar="-- OPTION", help="options of 'ninfer serve'"
         )
     return parser
-
-
-class _Subparser(Parser):
-    """What argparse makes for a subcommand, which it names itself."""
-
-    def __init__(self, *, prog: str, description: str, **_: Any) -> None:
-        super().__init__(prog.removeprefix("ninfer "), description)
 
 
 def main(argv: Sequence[str]) -> int:
