@@ -76,6 +76,13 @@ def collect(namespace: argparse.Namespace, options: type[T], **given: Any) -> T:
     return options(**values, **given)
 
 
+def refuse_given(options: Any, reason: str) -> None:
+    """Raises UsageError for the first option that was given: these do not apply here."""
+    for spec in fields(options):
+        if "help" in spec.metadata and getattr(options, spec.name) != spec.default:
+            raise UsageError(f"{flag_of(spec.name, spec.default)}: {reason}")
+
+
 def _add(parser: argparse._ActionsContainer, spec: "Field[Any]", hint: Any) -> None:
     flag = flag_of(spec.name, spec.default)
     text = spec.metadata["help"].replace("%", "%%") + _default_text(spec)

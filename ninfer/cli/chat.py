@@ -3,11 +3,10 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 from ninfer.artifact.packaged import locate
-from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of
+from ninfer.cli.arguments import Parser, add_options, collect, parse, path_of, refuse_given
 from ninfer.cli.chat_screen import ChatScreen
 from ninfer.cli.streams import interrupts_heard
 from ninfer.client import (
@@ -25,7 +24,6 @@ from ninfer.client import (
 from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.errors import NInferError, UsageError
 from ninfer.log import configure
-from ninfer.options import flag_of
 
 
 class Partner(Protocol):
@@ -83,7 +81,9 @@ def main(argv: Sequence[str]) -> int:
     artifact = path_of("URL|ARTIFACT", namespace.partner)
     engine = collect(namespace, EngineOptions, artifact=artifact if address else locate(artifact))
     if address:
-        _refuse_engine(engine, namespace.partner)
+        refuse_given(
+            engine, f"is for an artifact; the engine at {namespace.partner} is set up already"
+        )
         key = os.environ.get(options.key_env)
         with ChatServer(root_of(namespace.partner), key, options.key_env) as server:
             served = _ServerPartner(server, options)
@@ -98,13 +98,6 @@ def main(argv: Sequence[str]) -> int:
 
     with engine_partner(engine, options) as partner, interrupts_heard(False):
         return _talk(partner, options)
-
-
-def _refuse_engine(options: EngineOptions, url: str) -> None:
-    for spec in fields(EngineOptions):
-        if "help" in spec.metadata and getattr(options, spec.name) != spec.default:
-            flag = flag_of(spec.name, spec.default)
-            raise UsageError(f"{flag}: is for an artifact; the engine at {url} is set up already")
 
 
 def _talk(partner: Partner, options: ChatOptions) -> int:

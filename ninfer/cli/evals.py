@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from ninfer.artifact.packaged import NAMES, locate
 from ninfer.cli.arguments import (
     Parser,
     Subparser,
@@ -16,8 +17,11 @@ from ninfer.cli.arguments import (
     collect,
     parse,
     path_of,
+    refuse_given,
 )
+from ninfer.cli.evals_served import run_served
 from ninfer.cli.output import print_table, write_text
+from ninfer.client import is_address
 from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.errors import UsageError
 from ninfer.evals import (
@@ -37,7 +41,8 @@ from ninfer.evals import (
     suite_names,
 )
 from ninfer.evals.acceptance import table_of
-from ninfer.evals.options import AcceptanceOptions
+from ninfer.evals.evalscope_suites import EVALSCOPE_SUITES
+from ninfer.evals.options import AcceptanceOptions, ServedEvalOptions
 from ninfer.log import configure
 from ninfer.version import VERSION
 
@@ -56,7 +61,11 @@ def build_parser() -> Parser:
         metavar="run|acceptance|compare|list",
         parser_class=Subparser,
     )
-    run = commands.add_parser("run", description="Score an artifact on a suite; greedy decoding.")
+    run = commands.add_parser(
+        "run",
+        description="Score an artifact on a suite of this package, by greedy decoding; or let "
+        "EvalScope ask a server, and audit what it answered.",
+    )
     _add_run(run)
     acceptance = commands.add_parser(
         "acceptance",
@@ -81,9 +90,17 @@ def _reader(name: str) -> Any:
 
 
 def _add_run(parser: Parser) -> None:
-    add_artifact(parser, "ARTIFACT")
+    parser.add_argument(
+        "partner",
+        metavar="URL|ARTIFACT",
+        help="address of a server for suites of EvalScope, else .ninfer file or "
+        + " or ".join(NAMES),
+    )
     add_options(parser.add_argument_group("evaluation"), EvalOptions)
-    add_options(parser.add_argument_group("engine"), EngineOptions, without=_IMPLIED)
+    add_options(parser.add_argument_group("suites of EvalScope"), ServedEvalOptions)
+    add_options(
+        parser.add_argument_group("engine, for an ARTIFACT"), EngineOptions, without=_IMPLIED
+    )
 
 
 def _add_acceptance(parser: Parser) -> None:
@@ -104,6 +121,8 @@ def main(argv: Sequence[str]) -> int:
         _compare(namespace.first, namespace.second, as_json=namespace.json)
     elif namespace.command == "acceptance":
         _acceptance(namespace)
+    elif namespace.suite in EVALSCOPE_SUITES:
+        return run_served(namespace)
     else:
         _run(namespace)
     return 0
@@ -117,6 +136,9 @@ def _list() -> None:
             items = suite.of_tasks([task]).items
             media = "media" if any(item.has_media for item in items) else "text"
             rows.append((name, task, str(len(items)), media))
+    for name, served in EVALSCOPE_SUITES.items():
+        count = "of --data" if served.items is None else str(served.items)
+        rows.append((name, "asked by EvalScope", count, "text"))
     print_table(("suite", "task", "items", "asks with"), rows)
 
 
@@ -140,6 +162,12 @@ def _shown(header: Header) -> str:
 def _run(namespace: argparse.Namespace) -> None:
     options = collect(namespace, EvalOptions)
     suite = _suite(options)
+    refuse_given(
+        collect(namespace, ServedEvalOptions), f"is for suites of EvalScope, not for {suite.name}"
+    )
+    if is_address(namespace.partner):
+        raise UsageError(f"{namespace.partner}: suite {suite.name} is asked of an artifact's file")
+    namespace.artifact = locate(path_of("URL|ARTIFACT", namespace.partner))
     engine = _engine_options(namespace, options, suite)
     header = _header(suite, engine)
     if options.output is None:

@@ -24,8 +24,8 @@ class EvalOptions:
     output: Path | None = option(
         None,
         "result file; outcomes that it already holds for the same items, model and settings are "
-        "not asked for again",
-        metavar="FILE",
+        "not asked for again. For suites of EvalScope the folder of its results",
+        metavar="PATH",
     )
     concurrency: int = option(8, "items that are answered at once, 1..64", metavar="N")
     max_context: int | None = option(
@@ -38,10 +38,50 @@ class EvalOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedEvalOptions:
+    """What only suites of EvalScope have, which ask a server."""
+
+    model: str | None = option(
+        None, "model name", metavar="NAME", unset="the first that the server lists"
+    )
+    key_env: str = option(
+        "NINFER_API_KEY", "variable that holds the server's key", metavar="VARIABLE"
+    )
+    data: Path | None = option(
+        None,
+        "folder of NAME.jsonl files with the items of general-qa or general-mcq, in the form that "
+        "EvalScope documents",
+        metavar="FOLDER",
+    )
+    thinking: bool = option(True, "ask for answers without thinking")
+    max_new: int | None = option(
+        None, "tokens of an answer at most", metavar="N", unset="the suite's own limit"
+    )
+    evalscope: Path | None = option(
+        None,
+        "Python of the environment that has EvalScope",
+        metavar="PYTHON",
+        unset="this one",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AcceptanceOptions:
     """Where the counts of `ninfer evals acceptance` go besides the table."""
 
     output: Path | None = option(None, "JSON file for the counts", metavar="FILE")
+
+
+def check_served(options: EvalOptions, served: ServedEvalOptions) -> Path:
+    """The folder for the results. Raises UsageError naming the option and the value."""
+    check_evals(options)
+    if options.output is None:
+        raise UsageError("--output PATH is missing; EvalScope writes its results into that folder")
+    if options.output.is_file():
+        raise UsageError(f"--output {options.output}: is a file; EvalScope writes into a folder")
+    if served.max_new is not None and served.max_new < 1:
+        raise UsageError(f"--max-new {served.max_new}: must be positive")
+    return options.output
 
 
 def check_evals(options: EvalOptions) -> str:

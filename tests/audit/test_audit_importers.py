@@ -226,6 +226,19 @@ def test_evalscope_folder(tmp_path: Path) -> None:
     assert judge(read_responses(tmp_path)[0]).usable
 
 
+def test_what_evalscope_1_14_wrote_of_tiny() -> None:
+    """Two answers of a real run, as it left them; the marks of its grader are in the reviews."""
+    right, wrong = read_responses(Path(__file__).parent / "evalscope_1_14")
+    assert (right.fixture, right.case, right.text) == ("general_qa_sums", "0", "900 - 1 = 899")
+    assert right.reasoning.startswith("900 - 001\n")
+    assert right.usage == TokenCounts(18, 75, 62, 0)
+    assert (right.timings.total, right.timings.first) == pytest.approx((29.4402, 1.14003), rel=1e-4)
+    assert right.decode_rate == pytest.approx(1 / 0.382434, rel=1e-4)  # its own time per token
+    assert judge(right).usable and not judge(wrong).usable
+    (reason,) = judge(wrong).reasons
+    assert reason.startswith("EvalScope graded 'Speculation checks several guessed tokens")
+
+
 def test_evalscope_lines_of_version_0(tmp_path: Path) -> None:
     old = {
         "answer_id": "a",

@@ -1,6 +1,7 @@
 """EvalScope's output folder: `predictions/MODEL/DATASET.jsonl`, and `reviews/` of the same shape.
 
-Lines of its versions 0 and 1 are read. A single file of either kind can be given as well.
+Lines of its versions 0 and 1 are read; times of the first token are there since 1.14. A single
+file of either kind can be given as well.
 """
 
 from collections.abc import Iterator, Mapping
@@ -77,8 +78,11 @@ def evalscope_response(
             whole(usage, "input_tokens", "prompt_tokens"),
             whole(usage, "output_tokens", "completion_tokens"),
             whole(usage, "reasoning_tokens"),
+            whole(usage, "input_tokens_cache_read"),
         ),
-        timings=Timings(total=number(output, "time")),
+        timings=Timings(
+            total=number(output, "time"), first=number(inner(output, "perf_metrics"), "ttft")
+        ),
         origin=Origin(model=word(output, "model") or word(line, "model"), software="EvalScope"),
     )
 
