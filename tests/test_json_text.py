@@ -41,7 +41,7 @@ def test_everything_else_is_one_error(text: str | bytes, message: str) -> None:
 
 def test_a_large_object_with_a_late_repetition_is_refused_in_linear_time() -> None:
     names = [f'"{index}": 0' for index in range(200_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ConfigError, match="member '199999' stands twice"):
         parse_json("{" + ",".join([*names, names[-1]]) + "}", "x", ConfigError)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

@@ -97,7 +97,7 @@ def try_mutants(tmp_path, framing: int, count: int, seed: int) -> Counter:
     outcomes: Counter = Counter()
     for label, mutant in artifact_mutations.mutations(data, count, seed):
         path.write_bytes(mutant)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             with open_artifact(path) as artifact:
                 read_every_object(artifact)
@@ -105,7 +105,7 @@ def try_mutants(tmp_path, framing: int, count: int, seed: int) -> Counter:
         except ArtifactError as error:
             assert "\n" not in str(error), label
             outcome = "refused"
-        assert time.perf_counter() - start < SECONDS_EACH, label
+        assert time.process_time() - start < SECONDS_EACH, label
         if label.endswith("blanks"):
             assert outcome == "same", label
         outcomes[outcome] += 1

@@ -328,12 +328,12 @@ def signalled_synth(
     process = subprocess.Popen(
         command, stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(number, disposition)
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not any(output.parent.iterdir()):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    return process.wait(timeout=60)
+    return process.wait(timeout=120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

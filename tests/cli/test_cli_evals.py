@@ -287,7 +287,7 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     done = len(read_results(path)[1])
     assert process.returncode == 130
     assert f"{done} of 400 outcomes are in {path}; the same command goes on" in err

@@ -158,7 +158,7 @@ def test_closing_the_iterator_closes_the_connection(scripted_server: Start) -> N
     def script(request: ScriptedRequest) -> None:
         request.begin_stream()
         request.send(delta(content="a"))
-        go.wait(10)
+        go.wait(60)
         for _ in range(200):
             request.send(delta(content="b" * 4096))
 
@@ -168,7 +168,7 @@ def test_closing_the_iterator_closes_the_connection(scripted_server: Start) -> N
         assert next(events) == AnswerText("a")
         events.close()
         go.set()
-        assert server.left.wait(10)
+        assert server.left.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ def client_environment(home: Path, **extra: str) -> dict[str, str]:
 def run_client(
     words: Sequence[str], env: Mapping[str, str], folder: Path, *, fails: bool = False
 ) -> str:
-    """Run a program to its end, which comes within two minutes; gives what it prints."""
+    """Run a program to its end, which comes within four minutes; gives what it prints."""
     assert (CLIENTS / "ready").exists(), "no clients; 'make build/clients/ready' installs them"
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         list(words), env=dict(env), cwd=folder, text=True, start_new_session=True, **pipes
     ) as running:
         try:
-            out, err = running.communicate(timeout=120)
+            out, err = running.communicate(timeout=240)
         finally:
             # Nothing that it left running survives it; most clients leave nothing.
             with contextlib.suppress(ProcessLookupError):

@@ -242,7 +242,7 @@ class WebUI:
         values = json.loads(run_client(python, environment, folder))
         self.url, key = str(values["OPENAI_API_BASE_URLS"]), values["OPENAI_API_KEYS"]
         self.headers = {"authorization": f"Bearer {key}", "x-openwebui-user-name": "A%20B"}
-        models = httpx.get(f"{self.url}/models", headers=self.headers).json()
+        models = httpx.get(f"{self.url}/models", headers=self.headers, timeout=60).json()
         (self.model,) = (one["id"] for one in models["data"])
 
     def chat(self, messages: list[Any], **members: Any) -> dict[str, Any]:

@@ -83,14 +83,14 @@ def foreign(tmp_path: Path, program: Program) -> Iterator[tuple[str, Path]]:
             yield f"http://127.0.0.1:{port}", model
         finally:
             server.terminate()
-            server.wait(30)
+            server.wait(120)
 
 
 def await_health(url: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
     end = time.monotonic() + 120
     while time.monotonic() < end and server.poll() is None:
         try:
-            if httpx.get(url).status_code == 200:
+            if httpx.get(url, timeout=60).status_code == 200:
                 return
         except httpx.TransportError:
             time.sleep(0.2)

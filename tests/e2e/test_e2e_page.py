@@ -164,9 +164,9 @@ def test_failures_are_told_and_the_next_question_works(open_page, server: PageSe
     visit.answer()
     assert server.requests[1] == server.requests[2]
     server.down = True
-    expect(page.locator("#state-text")).to_have_text("not ready", timeout=10_000)
+    expect(page.locator("#state-text")).to_have_text("not ready")
     server.down = False
-    expect(page.locator("#state-text")).to_have_text("qwen3.6-27b", timeout=10_000)
+    expect(page.locator("#state-text")).to_have_text("qwen3.6-27b")
     visit.ask("ok")
     visit.answer()
     expect(page.locator(".answer").last).to_contain_text("A short plan")
@@ -179,7 +179,7 @@ def test_escape_stops_and_the_server_knows(open_page, server: PageServer) -> Non
     visit.page.keyboard.press("Escape")
     visit.answer()
     expect(visit.page.locator(".foot")).to_have_text("stopped")
-    assert server.cancelled.wait(5)
+    assert server.cancelled.wait(60)
 
 
 def test_a_key_is_asked_for_and_kept_with_the_tab(open_page, server: PageServer) -> None:

@@ -46,7 +46,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             address = line.split()[-1]
             while True:
                 try:
-                    httpx.get(f"{address}/health")
+                    httpx.get(f"{address}/health", timeout=60)
                     break
                 except httpx.TransportError:
                     assert time.monotonic() < end

@@ -101,7 +101,10 @@ def test_j2_leaving_early_frees_pages_and_slot(served: AsyncEngine, engine: Engi
                 await task
         # A whole generation after them: the thread has seen every command before it.
         await result_of(served, "hi", SAMPLED)
-        await asyncio.sleep(0.1)
+        for _ in range(6000):
+            if not engine.has_work:
+                break
+            await asyncio.sleep(0.01)
 
     run(leave())
     assert not engine.has_work

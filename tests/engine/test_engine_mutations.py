@@ -63,7 +63,7 @@ def v3_outcomes(source: Path, folder: Path, count: int, seed: int) -> Counter[st
     data = (folder / "whole.ninfer").read_bytes()
     for label, mutant in artifact_mutations.mutations(data, count, seed):
         path.write_bytes(mutant)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             with open_artifact(path) as artifact:
                 contents = read_contents(artifact)
@@ -73,7 +73,7 @@ def v3_outcomes(source: Path, folder: Path, count: int, seed: int) -> Counter[st
         except (ArtifactError, ConfigError) as error:
             assert "\n" not in str(error), label
             seen["refused"] += 1
-        assert time.perf_counter() - start < SECONDS_EACH, label
+        assert time.process_time() - start < SECONDS_EACH, label
     return seen
 
 

@@ -55,7 +55,7 @@ class Gate:
         def gated(*args: object, **kwargs: object) -> object:
             if not self._open.is_set():
                 self.inside.set()
-                assert self._open.wait(60)
+                assert self._open.wait(120)
             return original(*args, **kwargs)
 
         monkeypatch.setattr(engine, name, gated)
@@ -68,7 +68,7 @@ class Gate:
 
     async def entered(self, seconds: float) -> None:
         """Someone is inside, and has been for so long."""
-        assert await asyncio.to_thread(self.inside.wait, 60)
+        assert await asyncio.to_thread(self.inside.wait, 120)
         self.clock.now += seconds
 
 
@@ -80,12 +80,12 @@ def stalling(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     gate.open()
     asyncio.run(served.close())
     # A close that did not wait for the stalled step leaves the thread to finish it.
-    served._thread.join(30)
+    served._thread.join(120)
     assert not served._thread.is_alive()
 
 
 async def settled(engine: Engine, served: AsyncEngine) -> None:
-    for _ in range(500):
+    for _ in range(5000):
         if not engine.has_work and served.is_ready:
             return
         await asyncio.sleep(0.02)
@@ -235,8 +235,11 @@ def test_j7_a_request_that_cannot_be_started_harms_no_other(
     run(scene())
 
 
-def test_closing_cancels_and_draining_lets_finish(engine: Engine) -> None:
+def test_closing_cancels_and_draining_lets_finish(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served = AsyncEngine(engine)
+    gate = Gate(engine, monkeypatch)
 
     async def scene() -> None:
         whole = (await result_of(served, "hi", SAMPLED)).token_ids
@@ -249,9 +252,13 @@ def test_closing_cancels_and_draining_lets_finish(engine: Engine) -> None:
         assert [result.token_ids for result in await asyncio.gather(*work)] == [whole] * 5
         await closing
         other = AsyncEngine(engine)
+        gate.shut()
         work = [asyncio.ensure_future(result_of(other, "hi", LONG)) for _ in range(5)]
-        await asyncio.sleep(0.2)
-        await other.close()
+        await gate.entered(0)
+        closing = asyncio.ensure_future(other.close())
+        await asyncio.sleep(0)
+        gate.open()
+        await closing
         ends = await asyncio.gather(*work)
         assert {end.finish_reason for end in ends} == {FinishReason.CANCELLED}
 

@@ -1,6 +1,7 @@
 """AsyncEngine.start: who waits hears when it begins, and gets all that is ready at once."""
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,17 +42,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def test_begun_and_waiting_are_told_apart(micro_artifacts: dict[str, Path]) -> None:
-    engine = load(micro_artifacts["dense"], pending_timeout_ms=300)
+    engine, late = load(micro_artifacts["dense"], pending_timeout_ms=600_000), 0.0
+    engine._runtime._clock = lambda: time.monotonic() + late
     served = AsyncEngine(engine)
     prompt = engine.text.prompt_of_text("some words")
 
     async def scene() -> None:
+        nonlocal late
         first = await served.start([prompt], LONG)
         await first.admitted()
         assert first.admitted_at is not None and first.admitted_at >= first.started
         second = await served.start([prompt], LONG)
+        late = 601.0
         with pytest.raises(QueueTimeoutError):
             await second.admitted()
+        late = 0.0
         assert second.ended
         first.close()
         third = await served.start([prompt], OPTIONS)

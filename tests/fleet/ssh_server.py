@@ -29,7 +29,7 @@ class SshServer:
 
     def start(self) -> None:
         """Listen at a new port."""
-        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(60)
 
     async def _listen(self) -> int:
         outer = self
@@ -65,7 +65,7 @@ class SshServer:
 
     def stop(self) -> None:
         """Stop listening and break every link."""
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(60)
 
     async def _stop(self) -> None:
         self._server.close()
@@ -78,7 +78,7 @@ class SshServer:
         """Stop for good."""
         self.stop()
         ending = self._loop.shutdown_default_executor()
-        asyncio.run_coroutine_threadsafe(ending, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(ending, self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

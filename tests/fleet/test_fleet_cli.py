@@ -54,7 +54,7 @@ def box(scene: Scene, tmp_path: Path) -> Iterator[SshServer]:
             ["sh", "-c", script], env=environ, start_new_session=True, stdout=quiet, stderr=quiet
         )
         groups.append(started.pid)
-        started.wait(10)
+        started.wait(60)
         scene.vendor.logs[machine.id] = "ninfer-hostkey " + _public(server)
 
     scene.vendor.on_make = born
@@ -139,7 +139,7 @@ def test_from_create_to_destroy(
     assert "StrictHostKeyChecking=yes" in become[0]
 
     with model_server() as port, tunnel(port) as base:
-        assert httpx.get(f"{base}/models", trust_env=False, timeout=30).text == "/v1/models" * 1000
+        assert httpx.get(f"{base}/models", trust_env=False, timeout=60).text == "/v1/models" * 1000
         status, out, _ = call("down")
         assert status == 0 and "still bill $0.0111/h" in out
         box.stop()
@@ -189,7 +189,7 @@ class tunnel:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=120)
         assert self._process.returncode == 130
 
 

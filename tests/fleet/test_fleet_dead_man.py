@@ -1,6 +1,7 @@
 """The dead-man's script in a real shell against the vendor: it ends its machine, and only then."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -22,21 +23,51 @@ Starting = Callable[..., Machine]
 class ShellBox:
     """This machine's shell, with the dead-man's folder moved."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: "ShellClock | None" = None) -> None:
         self.folder = folder
+        self._environ = {"PATH": clock.path} if clock else None
 
     def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
         moved = command.replace(FOLDER, str(self.folder))
-        done = subprocess.run(["sh", "-c", moved], capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            ["sh", "-c", moved], capture_output=True, text=True, timeout=timeout, env=self._environ
+        )
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def close(self) -> None:
         pass
 
 
+class ShellClock:
+    """The time that `date +%s` tells in a shell with this path: only the test moves it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._file, self.now = folder / "now", int(time.time())
+        self.path = f"{folder}:{os.environ['PATH']}"
+        program = folder / "date"
+        real = shutil.which("date")
+        program.write_text(
+            f'#!/bin/sh\n[ "$1" = +%s ] && exec cat {self._file}\nexec {real} "$@"\n'
+        )
+        program.chmod(0o755)
+        self.move(0)
+
+    def move(self, seconds: int) -> None:
+        self.now += seconds
+        new = self._file.with_suffix(".new")
+        new.write_text(f"{self.now}\n")
+        new.replace(self._file)
+
+
 @pytest.fixture
-def starting(scene: Scene, tmp_path: Path) -> Iterator[Starting]:
-    """Starts a machine whose script runs here; real seconds."""
+def clock(tmp_path: Path) -> ShellClock:
+    return ShellClock(tmp_path / "clock")
+
+
+@pytest.fixture
+def starting(scene: Scene, tmp_path: Path, clock: ShellClock) -> Iterator[Starting]:
+    """Starts a machine whose script runs here, by the time of `clock`."""
     groups: list[int] = []
     scene.vendor.dead_man = False
 
@@ -47,7 +78,7 @@ def starting(scene: Scene, tmp_path: Path) -> Iterator[Starting]:
         values = {"life": 60, "idle": 60, "grace": 60, **seconds}
         script = DeadMan(scene.wire.root, **values, pause=0.2, folder=str(tmp_path / "box"))
         environ = {
-            "PATH": os.environ["PATH"],
+            "PATH": clock.path,
             "CONTAINER_ID": str(machine.id),
             "CONTAINER_API_KEY": key or f"own-{machine.id}",
         }
@@ -55,7 +86,7 @@ def starting(scene: Scene, tmp_path: Path) -> Iterator[Starting]:
         text = script.script().replace("setsid sh", "sh")
         started = subprocess.Popen(["sh", "-c", text], env=environ, start_new_session=True)
         groups.append(started.pid)
-        started.wait(10)
+        started.wait(60)
         return machine
 
     yield start
@@ -66,11 +97,7 @@ def starting(scene: Scene, tmp_path: Path) -> Iterator[Starting]:
             continue
 
 
-def soon(seconds: float) -> None:
-    time.sleep(0.1)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, "it did not happen in time"
@@ -82,52 +109,84 @@ def files(tmp_path: Path, name: str) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def test_box_that_nobody_renews_ends_itself(scene: Scene, starting: Starting) -> None:
+def look(tmp_path: Path, clock: ShellClock) -> None:
+    """Wait until the loop has looked at the present time and found nothing to do."""
+    until(lambda: files(tmp_path, "beat") == str(clock.now))
+
+
+def armed(tmp_path: Path, clock: ShellClock) -> ShellBox:
+    """The machine, once its dead-man is armed."""
+    look(tmp_path, clock)
+    box = ShellBox(tmp_path / "box", clock)
+    check_armed(box, lambda seconds: None)
+    return box
+
+
+def test_box_that_nobody_renews_ends_itself(
+    scene: Scene, starting: Starting, tmp_path: Path, clock: ShellClock
+) -> None:
     """Scenario 6 with the real script: the laptop never came back."""
-    machine = starting(grace=1)
+    machine = starting(grace=2)
+    look(tmp_path, clock)
+    clock.move(1)
+    look(tmp_path, clock)
+    assert machine.ended is None
+    clock.move(1)
     until(lambda: machine.ended is not None)
     assert [kind for kind, _ in scene.vendor.calls] == ["destroy"] * len(scene.vendor.calls)
 
 
-def test_renewed_box_lives_to_its_end(scene: Scene, starting: Starting, tmp_path: Path) -> None:
+def test_renewed_box_lives_to_its_end(
+    starting: Starting, tmp_path: Path, clock: ShellClock
+) -> None:
     machine = starting(grace=2, life=6)
-    box = ShellBox(tmp_path / "box")
-    check_armed(box, soon)
-    renew(box, 1000)
-    time.sleep(3)
+    renew(armed(tmp_path, clock), 1000)
+    clock.move(5)
+    look(tmp_path, clock)
     assert machine.ended is None, "the lease was renewed"
+    clock.move(1)
     until(lambda: machine.ended is not None)  # its life is over all the same
 
 
-def test_a_new_end_holds(starting: Starting, tmp_path: Path) -> None:
+def test_a_new_end_holds(starting: Starting, tmp_path: Path, clock: ShellClock) -> None:
     machine = starting(grace=2, life=2)
-    box = ShellBox(tmp_path / "box")
-    check_armed(box, soon)
-    renew(box, 1000, 1000)
-    time.sleep(3)
+    renew(armed(tmp_path, clock), 1000, 1000)
+    clock.move(999)
+    look(tmp_path, clock)
     assert machine.ended is None
-
-
-def test_idle_server_ends_its_box_and_requests_keep_it(starting: Starting, tmp_path: Path) -> None:
-    """Scenario 7: what counts is the age of the file that a request touches."""
-    machine = starting(idle=2)
-    box = ShellBox(tmp_path / "box")
-    check_armed(box, soon)
-    for _ in range(6):
-        (tmp_path / "box" / "active").touch()
-        time.sleep(0.6)
-        assert machine.ended is None
+    clock.move(1)
     until(lambda: machine.ended is not None)
 
 
-def test_start_after_a_long_stop_has_its_grace(starting: Starting, tmp_path: Path) -> None:
+def test_idle_server_ends_its_box_and_requests_keep_it(
+    starting: Starting, tmp_path: Path, clock: ShellClock
+) -> None:
+    """Scenario 7: what counts is the age of the file that a request touches."""
+    machine = starting(idle=2)
+    armed(tmp_path, clock)
+    active = tmp_path / "box" / "active"
+    active.touch()
+    for _ in range(6):
+        os.utime(active, (clock.now, clock.now))
+        clock.move(1)
+        look(tmp_path, clock)
+        assert machine.ended is None
+    clock.move(1)
+    until(lambda: machine.ended is not None)
+
+
+def test_start_after_a_long_stop_has_its_grace(
+    starting: Starting, tmp_path: Path, clock: ShellClock
+) -> None:
     (tmp_path / "box").mkdir()
     for name in ("lease", "end"):
         (tmp_path / "box" / name).write_text("1000\n")
     machine = starting(grace=3)
-    until(lambda: files(tmp_path, "beat") != "")
-    time.sleep(1)
+    look(tmp_path, clock)
+    clock.move(2)
+    look(tmp_path, clock)
     assert machine.ended is None
+    clock.move(1)
     until(lambda: machine.ended is not None)
 
 

@@ -123,3 +123,13 @@ def test_every_fault_at_every_call(
             points += try_everywhere(scenes, verb, fault, lasting)
     record_property("count", points)
     record_property("unit", f"faults during {verb}, none leaves a machine that nobody knows")
+
+
+def test_a_vendor_that_says_nothing_is_not_waited_for(scene: Scene) -> None:
+    """A real silence; those of the faults above are announced, so that no slow machine adds one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        root = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        vendor = VastHttp(root, KEY, scene.clock, timeout=0.1)
+        with pytest.raises(ProviderError, match="timed out|Timeout|answer"):
+            vendor.ask("probe", "GET", "/api/v0/instances/")
+        vendor.close()

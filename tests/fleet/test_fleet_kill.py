@@ -33,7 +33,7 @@ def start(context: ForkServerContext, scene: Scene, verb: str, commit: int = -1)
 
 
 def finish(process: BaseProcess) -> int | None:
-    process.join(60)
+    process.join(240)
     assert process.exitcode is not None, "the command hangs"
     return process.exitcode
 

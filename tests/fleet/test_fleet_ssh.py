@@ -50,7 +50,7 @@ def test_commands_with_status_input_and_both_streams(
     ran = box.run("cat; echo no >&2; exit 7", stdin="a secret")
     assert (ran.status, ran.out, ran.err) == (7, "a secret", "no\n")
     assert "a secret" not in "".join(server.commands)
-    assert box.run("cat", timeout=10).status == 0, "without input it ends at once"
+    assert box.run("cat", timeout=60).status == 0, "without input it ends at once"
     assert box.run("sleep 1", timeout=0.2).status == -1
     box.close()
 
@@ -181,12 +181,12 @@ def test_tunnel_outlives_links_and_addresses(
         tunnel = Tunnel(opening, 0, said.append, remote_port)
         task = asyncio.create_task(tunnel.run(port.set_result))
         base = f"http://127.0.0.1:{await port}"
-        async with httpx.AsyncClient(timeout=20, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
             for path in ("/a", "/b"):
                 assert (await client.get(base + path)).text == path * 1000
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)  # another port
-        async with httpx.AsyncClient(timeout=20, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
             answers = await asyncio.gather(*(client.get(f"{base}/{n}") for n in range(8)))
         assert [answer.text for answer in answers] == [f"/{n}" * 1000 for n in range(8)]
         assert "the link broke" in said and not failures

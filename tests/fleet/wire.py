@@ -4,16 +4,12 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.fleet.vendor import Vendor, kind_of
-
-# How long a fault that is a silence lasts; clients of tests wait less.
-SILENCE = 0.4
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,12 @@ class _Request(BaseHTTPRequestHandler):
             self._send(fault.status, fault.body)
             return
         if fault.how == "silence":
-            time.sleep(SILENCE)
+            self.send_response(504)
+            self.send_header("x-silence", "yes")
+            self.send_header("content-length", "0")
+            self.end_headers()
+            self.close_connection = True
+            return
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
         self.close_connection = True

@@ -18,7 +18,10 @@ from ninfer.frontend.media.fetch import SourceRules, read_source
 BODY = bytes(range(256)) * 8
 LOCAL = SourceRules(local_files=True)
 LOOPBACK = SourceRules(
-    downloads=DownloadRules(connect_seconds=2, total_seconds=1, private_addresses=True)
+    downloads=DownloadRules(connect_seconds=60, total_seconds=120, private_addresses=True)
+)
+HURRIED = SourceRules(
+    downloads=DownloadRules(connect_seconds=60, total_seconds=1, private_addresses=True)
 )
 
 
@@ -133,7 +136,7 @@ class Pages(BaseHTTPRequestHandler):
             time.sleep(0.05)
 
     def silent(self) -> None:
-        time.sleep(3)
+        time.sleep(120)
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +179,9 @@ def test_bad_answers_are_named(server: str, path: str, message: str) -> None:
 def test_the_time_of_a_download_is_bounded(server: str, path: str) -> None:
     started = time.monotonic()
     with pytest.raises(PromptError, match="not done after 1 s"):
-        read(server + path)
-    assert time.monotonic() - started < 2
+        read(server + path, HURRIED)
+    # Either page would take more than a minute and a half.
+    assert time.monotonic() - started < 60
 
 
 def test_private_addresses_are_refused_before_a_connection(server: str) -> None:

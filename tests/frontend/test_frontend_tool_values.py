@@ -220,11 +220,11 @@ def test_deep_schemas_and_long_values_take_linear_time():
     deep = {"type": "integer"}
     for _ in range(20000):
         deep = {"anyOf": [deep]}
-    started = time.perf_counter()
+    started = time.process_time()
     assert ToolParameters({"properties": {"k": deep}}).types("k") == {"integer"}
     for text in ("{" + "'\\" * 200_000, "{" + "'a" * 200_000, "[" + '"\\' * 200_000):
         assert typed_value(text, frozenset({"object", "array"})) == text
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_an_object_is_never_encoded_twice():

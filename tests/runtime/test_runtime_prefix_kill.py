@@ -67,7 +67,7 @@ assert cut, "no kill fell into a write"
 def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", KILLED_WRITERS, str(tmp_path), here]
-    subprocess.run(command, check=True, timeout=100)
+    subprocess.run(command, check=True, timeout=280)
     scene = Scene(page_count=64, tier=DiskTier(tmp_path, LARGE))
     found = files(tmp_path)
     assert found

@@ -98,8 +98,8 @@ def test_steps_stay_short_in_a_long_text_of_one_token() -> None:
     """The worst case for links: 50,000 places have the same run. A scan of all would take hours."""
     lookup, sequence = LookupProposer(), sequence_of([7] * 50_000)
     lookup.match(sequence)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(1000):
         sequence.tokens.append(7)
         assert lookup.match(sequence).length == LONGEST
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

@@ -21,6 +21,7 @@ from ninfer.server.options import ServerOptions
 from ninfer.server.serve import listen, serve
 from ninfer.server.service import Service
 
+CHAT = "/v1/chat/completions"
 END = "<|im_end|>"
 
 
@@ -93,7 +94,7 @@ class Server:
                     found.append(text if text == "[DONE]" else json.loads(text))
         return found
 
-    def settled(self, seconds: float = 10.0) -> None:
+    def settled(self, seconds: float = 60.0) -> None:
         """Wait until nothing runs, waits or has a place."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -146,16 +147,16 @@ def serving_engine(
         yield Server(f"http://127.0.0.1:{port}", port, service, loop, engine, scripts)
     finally:
         loop.call_soon_threadsafe(stop[0])
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive(), "the server did not end"
         loop.close()
 
 
 def _await_port(port: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         try:
-            if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
+            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200:
                 return
         except httpx.TransportError:
             time.sleep(0.02)
@@ -167,7 +168,31 @@ def text_of(*words: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": " ".join(words)}]
 
 
-def raw(port: int, data: bytes, *, seconds: float = 10.0) -> bytes:
+def send(server: Server, body: dict[str, Any], path: str = CHAT) -> socket.socket:
+    """A connection on which a request has been sent and nothing read."""
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+def until(what: Any, seconds: float = 60.0) -> None:
+    """Wait until something is true, which it will be."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.005)
+
+
+def cancelled(server: Server) -> float:
+    """How many requests the server counts as cancelled."""
+    name = 'ninfer_requests_total{outcome="cancelled"} '
+    lines = server.service.metrics.page().decode().splitlines()
+    return next((float(line[len(name) :]) for line in lines if line.startswith(name)), 0.0)
+
+
+def raw(port: int, data: bytes, *, seconds: float = 60.0) -> bytes:
     """Send bytes and read until the other side closes or is silent."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(data)

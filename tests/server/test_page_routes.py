@@ -13,7 +13,10 @@ from tests.server.page_server import served
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with served() as server, httpx.Client(base_url=server.root, trust_env=False) as http:
+    with (
+        served() as server,
+        httpx.Client(base_url=server.root, trust_env=False, timeout=60) as http,
+    ):
         yield http
 
 

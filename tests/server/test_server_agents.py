@@ -103,7 +103,7 @@ def claude(server: Server, body: Mapping[str, Any]) -> tuple[list[Any], dict[str
 
 
 def test_claude_code_does_a_task_in_two_steps(server: Server) -> None:
-    assert httpx.head(f"{server.url}/").status_code == 200
+    assert httpx.head(f"{server.url}/", timeout=60).status_code == 200
     server.scripts.texts = dict(STEPS)
     title = {
         "model": "claude-haiku-4-5",

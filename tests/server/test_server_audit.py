@@ -36,7 +36,7 @@ def ask(server: Server, word: str, **members: Any) -> None:
 
 
 def counters(server: Server) -> dict[str, float]:
-    page = httpx.get(f"{server.url}/metrics").text
+    page = httpx.get(f"{server.url}/metrics", timeout=60).text
     pairs = (line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in pairs}
 

@@ -35,7 +35,7 @@ def small(micro_artifacts: dict[str, Path]) -> Iterator[Server]:
 def operations_of(server: Server) -> list[Any]:
     """The operations of the page. Objects inside of bodies get no members that the page does not
     name, which take most of the time to make; bodies themselves do."""
-    page = httpx.get(f"{server.url}/openapi.json").json()
+    page = httpx.get(f"{server.url}/openapi.json", timeout=60).json()
     for path in page["paths"].values():
         for operation in path.values():
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})

@@ -47,10 +47,10 @@ def test_keys_by_bearer_and_by_header(guarded: Server) -> None:
 
 @pytest.mark.parametrize("path", ["/health", "/ping", "/", "/openapi.json"])
 def test_probes_need_no_key(guarded: Server, path: str) -> None:
-    assert httpx.get(guarded.url + path).status_code == 200
+    assert httpx.get(guarded.url + path, timeout=60).status_code == 200
     if path != "/openapi.json":
-        assert httpx.head(guarded.url + path).status_code == 200
-    assert httpx.get(f"{guarded.url}/metrics").status_code == 401
+        assert httpx.head(guarded.url + path, timeout=60).status_code == 200
+    assert httpx.get(f"{guarded.url}/metrics", timeout=60).status_code == 401
 
 
 def test_limits_of_a_key(guarded: Server) -> None:
@@ -140,7 +140,7 @@ def test_request_ids(server: Server) -> None:
 )
 def test_bodies_that_are_none(server: Server, data: bytes, code: str) -> None:
     for stream in ("", "?stream=1"):
-        reply = httpx.post(f"{server.url}{CHAT}{stream}", content=data)
+        reply = httpx.post(f"{server.url}{CHAT}{stream}", content=data, timeout=60)
         assert reply.status_code == 400, reply.text
         assert reply.json()["error"]["code"] == code
 
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_named_before_any_stream(
         data = json.dumps({**body} if "stream" in body else {**body, "stream": stream})
         if stream and param == "stream_options":
             continue
-        reply = httpx.post(server.url + CHAT, content=data)
+        reply = httpx.post(server.url + CHAT, content=data, timeout=60)
         assert reply.status_code == 400, reply.text
         error = reply.json()["error"]
         assert error["type"] == "invalid_request_error" and error["message"]
@@ -250,7 +250,7 @@ def test_what_is_accepted(server: Server, extra: dict[str, Any]) -> None:
 def test_unknown_members_and_invalid_requests_are_counted(server: Server) -> None:
     server.post(CHAT, {**OK, "brand_new_member": 1})
     server.post(CHAT, {**OK, "temperature": 9})
-    page = httpx.get(f"{server.url}/metrics").text
+    page = httpx.get(f"{server.url}/metrics", timeout=60).text
     assert 'ninfer_requests_total{outcome="invalid"}' in page
     assert 'ninfer_unknown_request_fields_total{field="brand_new_member"}' in page
 
@@ -259,7 +259,7 @@ def test_sizes_kinds_and_encodings(micro_artifacts: dict[str, Path]) -> None:
     with serving(micro_artifacts["dense"], max_request_mib=1) as server:
         big = json.dumps({**OK, "user": "x" * 2_000_000}).encode()
         for content in (big, iter([big[:1000], big[1000:]])):
-            reply = httpx.post(server.url + CHAT, content=content)
+            reply = httpx.post(server.url + CHAT, content=content, timeout=60)
             assert reply.status_code == 413
             assert reply.json()["error"]["code"] == "request_too_large"
         data = json.dumps(OK).encode()
@@ -269,11 +269,21 @@ def test_sizes_kinds_and_encodings(micro_artifacts: dict[str, Path]) -> None:
         assert squeezed.status_code == 415
         for kind in ("application/json; charset=utf-8", "application/x-www-form-urlencoded", ""):
             headers = {"content-type": kind} if kind else {}
-            assert httpx.post(server.url + CHAT, content=data, headers=headers).status_code == 200
+            assert (
+                httpx.post(server.url + CHAT, content=data, headers=headers, timeout=60).status_code
+                == 200
+            )
         form = {"content-type": "multipart/form-data; boundary=x"}
-        assert httpx.post(server.url + CHAT, content=data, headers=form).status_code == 415
+        assert (
+            httpx.post(server.url + CHAT, content=data, headers=form, timeout=60).status_code == 415
+        )
         # In pieces, and after the server was asked whether it would take them.
-        assert httpx.post(server.url + CHAT, content=iter([data[:7], data[7:]])).status_code == 200
+        assert (
+            httpx.post(
+                server.url + CHAT, content=iter([data[:7], data[7:]]), timeout=60
+            ).status_code
+            == 200
+        )
         head = (
             f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n"
             "Expect: 100-continue\r\nConnection: close\r\n\r\n"
@@ -283,14 +293,17 @@ def test_sizes_kinds_and_encodings(micro_artifacts: dict[str, Path]) -> None:
 
 def test_paths_and_methods(server: Server) -> None:
     for path, shape in (("/v1/nowhere", "error"), ("/v1/messages/nowhere", "type")):
-        reply = httpx.get(server.url + path)
+        reply = httpx.get(server.url + path, timeout=60)
         assert reply.status_code == 404 and shape in reply.json()
-    reply = httpx.get(server.url + CHAT)
+    reply = httpx.get(server.url + CHAT, timeout=60)
     assert reply.status_code == 405 and "POST" in reply.headers["allow"]
     assert reply.json()["error"]["code"] == "method_not_allowed"
     assert server.post(f"{CHAT}?beta=true", OK).status_code == 200
     assert server.post("/chat/completions", OK).status_code == 200
-    assert "/v1/chat/completions" in httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    assert (
+        "/v1/chat/completions"
+        in httpx.get(f"{server.url}/openapi.json", timeout=60).json()["paths"]
+    )
 
 
 def test_the_model_under_all_its_names(guarded: Server) -> None:
@@ -332,7 +345,7 @@ def test_tokens_there_and_back(server: Server) -> None:
 
 def test_the_metrics_page(server: Server) -> None:
     server.post(CHAT, OK)
-    reply = httpx.get(f"{server.url}/metrics")
+    reply = httpx.get(f"{server.url}/metrics", timeout=60)
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     values = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
@@ -347,14 +360,14 @@ def test_the_metrics_page(server: Server) -> None:
     assert values['vllm:num_requests_running{model_name="tiny"}'] == 0
     assert values['vllm:generation_tokens_total{model_name="tiny"}'] >= 1
     assert values['vllm:spec_decode_num_drafts_total{model_name="tiny"}'] == 0
-    assert httpx.head(f"{server.url}/metrics").status_code == 200
+    assert httpx.head(f"{server.url}/metrics", timeout=60).status_code == 200
 
 
 def test_a_body_that_ends_early_is_no_defect(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(head.encode() + b'{"messages"')
     server.settled()
     assert server.post(CHAT, OK).status_code == 200

@@ -164,7 +164,7 @@ def test_errors_are_the_status_of_the_span(
 def test_a_client_that_leaves_is_no_failure(server: Server, exporter: InMemorySpanExporter) -> None:
     body = {"messages": text_of("crawl"), "stream": True, "max_tokens": 300}
     with (
-        httpx.Client(timeout=30) as client,
+        httpx.Client(timeout=60) as client,
         client.stream("POST", f"{server.url}{CHAT}", json=body) as reply,
     ):
         next(reply.iter_lines())
