@@ -155,7 +155,7 @@ def answer(stack: str = STACK, tests: str = TESTS) -> str:
     return f"{first}\n\nThe tests:\n\n```python test_stack.py\n{tests}```\n"
 
 
-LIMITS = Limits(seconds=20, cpu_seconds=1)
+LIMITS = Limits(seconds=120, cpu_seconds=1)
 
 
 def test_code_is_compiled_and_its_tests_run() -> None:

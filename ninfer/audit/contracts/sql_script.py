@@ -61,8 +61,8 @@ def _database() -> sqlite3.Connection:
     base.execute("PRAGMA foreign_keys = ON")
     base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     base.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    end = time.monotonic() + _SECONDS
-    base.set_progress_handler(lambda: int(time.monotonic() > end), _STEPS)
+    end = time.thread_time() + _SECONDS
+    base.set_progress_handler(lambda: int(time.thread_time() > end), _STEPS)
 
     def allowed(action: int, first: str | None, *_: str | None) -> int:
         if action == sqlite3.SQLITE_PRAGMA:  # common in scripts, and must not undo the limits
