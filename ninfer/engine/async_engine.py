@@ -65,6 +65,8 @@ class AsyncEngine:
         self._failed = False
         self._steps = 0
         self._generated = 0
+        self._host_seconds = 0.0
+        self._waited_seconds = 0.0
         self._orphans: list[Sequence] = []  # of callers who were told of trouble
         limit = engine.step_timeout if step_timeout is None else step_timeout
         self._watchdog = Watchdog(limit, clock, self._stall)
@@ -85,6 +87,16 @@ class AsyncEngine:
     def steps(self) -> int:
         """Steps so far."""
         return self._steps
+
+    @property
+    def waited_seconds(self) -> float:
+        """Time of them in which the host waited for decode rounds of the device."""
+        return self._waited_seconds
+
+    @property
+    def host_seconds(self) -> float:
+        """The rest of their time."""
+        return self._host_seconds
 
     @property
     def generated_tokens(self) -> int:
@@ -310,8 +322,13 @@ class AsyncEngine:
             try:
                 command = self._next_command(wait=not has_work)
             except queue.Empty:
+                begin, waited = time.perf_counter(), self._engine.waited_seconds
                 with self._watchdog.watching():
                     news = self._engine.step()
+                # Rounds that had to be given up take their count with them.
+                waited = max(self._engine.waited_seconds - waited, 0.0)
+                self._waited_seconds += waited
+                self._host_seconds += time.perf_counter() - begin - waited
                 self._recover()
                 self._steps += 1
                 self._generated += sum(len(progress.tokens) for progress in news)

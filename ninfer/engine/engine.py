@@ -253,6 +253,12 @@ class Engine:
         """Whether a step would do something."""
         return self._runtime.has_work
 
+    @property
+    def waited_seconds(self) -> float:
+        """How long the host has waited for decode rounds of the device."""
+        rounds = self._runtime.rounds
+        return 0.0 if rounds is None else rounds.waited_seconds
+
     def step(self) -> list[RuntimeProgress]:
         """One pass over all running sequences; see Runtime.step."""
         return self._runtime.step()

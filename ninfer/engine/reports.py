@@ -36,6 +36,10 @@ class EngineSnapshot:
     prefix_hits: int = 0
     prefix_asked_tokens: int = 0  # of prompts that were looked up
     prefix_reused_tokens: int = 0
+    host_bytes: int = 0  # of dropped prefixes that host memory keeps
+    host_peak_bytes: int = 0
+    host_capacity_bytes: int = 0
+    transferred_bytes: int = 0  # between caches and host memory
     prefix_misses: dict[str, int] = field(default_factory=dict)
     decode_rounds: int = 0  # on the device
     graphs: int = 0  # of rounds, that exist
@@ -74,8 +78,15 @@ def snapshot_of(runtime: Runtime) -> EngineSnapshot:
             "prefix_hits": stats.hits,
             "prefix_asked_tokens": stats.prompt_tokens,
             "prefix_reused_tokens": stats.reused_tokens,
+            "transferred_bytes": runtime.prefixes.transferred_bytes,
             "prefix_misses": {str(reason): n for reason, n in list(stats.reasons.items())},
         }
+        if (host := runtime.prefixes.host) is not None:
+            numbers |= {
+                "host_bytes": host.bytes,
+                "host_peak_bytes": host.peak_bytes,
+                "host_capacity_bytes": host.capacity,
+            }
     if runtime.rounds is not None:
         numbers |= {
             "decode_rounds": runtime.rounds.played,

@@ -151,7 +151,8 @@ class Runtime:
 
     def load(self) -> RuntimeLoad:
         """How busy it is. May be asked from another thread."""
-        return load_of(self._scheduler, self.pages, self.slots)
+        fetching = len(self.prefixes.wanted) if self.prefixes else 0
+        return load_of(self._scheduler, self.pages, self.slots, fetching)
 
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence in whatever state it is; what it held is free afterwards."""
@@ -285,7 +286,7 @@ class Runtime:
             if found.error:
                 results.append(Progress(sequence, (), error=found.error))
                 continue
-            sequence.cached += rows
+            self._scheduler.computed(sequence, rows)
             sequence.drafts = []
             if self.prefixes:
                 self.prefixes.keep(sequence)

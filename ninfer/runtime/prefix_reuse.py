@@ -86,12 +86,14 @@ class PrefixReuse:
             None if options.folder is None else DiskTier(options.folder, options.disk_bytes)
         )
         self._writer = None if self._disk is None else WriteBehind(self._disk, QUEUE_BYTES)
-        self._host = HostTier(options.host_bytes, self._writer) if options.host_bytes else None
+        self.host: Final = (
+            HostTier(options.host_bytes, self._writer) if options.host_bytes else None
+        )
         self._reader = None
         if self._writer is not None:
             self._reader = ThreadPoolExecutor(1, thread_name_prefix="ninfer-prefix-reader")
         self._wanted: dict[Sequence, _Wanted] = {}
-        tier: Tier | None = self._host or self._writer
+        tier: Tier | None = self.host or self._writer
         self._spill = None
         if tier is not None:
             self._spill = Spill(
@@ -106,6 +108,11 @@ class PrefixReuse:
         if self._writer is not None and self._disk is not None:
             stats.failed_writes = self._writer.refused + self._disk.failures
         return stats
+
+    @property
+    def transferred_bytes(self) -> int:
+        """Bytes that were copied between the caches and host memory, both ways."""
+        return 0 if self._spill is None else self._spill.copied_bytes
 
     @property
     def wanted(self) -> Set[Sequence]:
@@ -209,8 +216,8 @@ class PrefixReuse:
         self._reader = None
         self._writer.settle()
         self.cache.store_all()
-        if self._host is not None:
-            self._host.flush()
+        if self.host is not None:
+            self.host.flush()
 
     def check(self, held: Mapping[int, int]) -> None:
         """Assert that reference counts add up with what running sequences hold."""

@@ -78,6 +78,7 @@ class Spill:
         self._lasting = lasting or tier
         self._step_bytes = step_bytes
         self._spent = 0
+        self.copied_bytes = 0  # both ways
         self._form = RecordForm.of(pages, snapshots.views)
 
     def begin_step(self) -> None:
@@ -117,6 +118,7 @@ class Spill:
         nodes, root = path[base:], path[0].parent
         first = nodes[0].parent
         assert first is not None and root is not None
+        self.copied_bytes += len(nodes) * self._pages.unit_bytes + self._state_bytes
         return Record(
             salt=root.salt,
             layout=self._form.layout,
@@ -153,10 +155,12 @@ class Spill:
             if start < record.length:
                 skip = start - record.start
                 target = pages[start - cached : record.length - cached]
+                self.copied_bytes += len(target) * self._pages.unit_bytes
                 self._pages.copy_in(target, (t[skip:] for t in record.pages))
 
     def snapshot(self, plan: RestorePlan) -> Snapshot:
         """The state behind the last page."""
+        self.copied_bytes += self._state_bytes
         # Copied even within host memory: a view would keep the whole record.
         return Snapshot(tuple(t.to(self._device, copy=True) for t in plan.records[0].state))
 

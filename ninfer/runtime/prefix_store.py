@@ -45,11 +45,12 @@ class HostTier:
     """Records in host memory, least recently used first out, into `overflow` if there is one."""
 
     def __init__(self, capacity_bytes: int, overflow: Tier | None = None) -> None:
-        self._capacity = capacity_bytes
+        self.capacity: Final = capacity_bytes
         self._overflow = overflow
         self._records: OrderedDict[bytes, Record] = OrderedDict()
         self._lock = threading.RLock()
         self.bytes = 0
+        self.peak_bytes = 0
 
     def holds(self, chain: bytes) -> bool:
         """Whether it is here or in the overflow."""
@@ -67,16 +68,17 @@ class HostTier:
 
     def put(self, record: Record) -> bool:
         """Keep a record; one that is larger than the capacity goes to the overflow at once."""
-        if record.tensor_bytes > self._capacity:
+        if record.tensor_bytes > self.capacity:
             return self._overflow is not None and self._overflow.put(record)
         gone: list[Record] = []
         with self._lock:
             self._forget(record.chain)
             self._records[record.chain] = record
             self.bytes += record.tensor_bytes
-            while self.bytes > self._capacity:
+            while self.bytes > self.capacity:
                 gone.append(next(iter(self._records.values())))
                 self._forget(gone[-1].chain)
+            self.peak_bytes = max(self.peak_bytes, self.bytes)
         for oldest in gone:
             self._pass_on(oldest)
         return True

@@ -50,6 +50,8 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
         self.preemptions = 0
+        self.replays = 0  # of sequences that had given way
+        self.replayed_tokens = 0
 
     def add(self, *sequences: Sequence) -> None:
         """Queue sequences. Raises CapacityError, queuing none, when there is no place for all of
@@ -94,6 +96,7 @@ class Scheduler:
             sequence.state_slot = self._slots.allocate()
             sequence.status = Status.RUNNING
             self.running.append(sequence)
+            self.replays += sequence.preemptions > 0
             yield sequence
 
     def plan(self) -> list[Piece]:
@@ -172,9 +175,16 @@ class Scheduler:
             self._reclaim(pages - self._pages.free_count)
         return pages <= self._pages.free_count
 
+    def computed(self, sequence: Sequence, rows: int) -> None:
+        """Move a sequence's frontier by rows that a pass has computed."""
+        before = sequence.cached
+        sequence.cached += rows
+        self.replayed_tokens += max(min(sequence.lost, sequence.cached) - before, 0)
+
     def preempt(self, sequence: Sequence) -> None:
         """Take a running sequence's pages and slot; it waits in front and keeps its tokens."""
         self.running.remove(sequence)
+        sequence.lost = max(sequence.lost, sequence.cached)
         self._release(sequence)
         sequence.status = Status.WAITING
         sequence.preemptions += 1

@@ -51,6 +51,7 @@ class Sequence:
     finish: FinishReason | None = None
     error: NInferError | None = None
     preemptions: int = 0
+    lost: int = 0  # tokens that had been computed when it gave way
     constraint: TokenConstraint | None = None
     forcer: TokenForcer | None = None  # until it is done
     guard: LoopGuard | None = None  # ends it when it repeats itself

@@ -8,9 +8,21 @@ from typing import Any, Final, Protocol
 
 from ninfer.audit.live import LiveVerdict
 from ninfer.engine import GenerationOptions
-from ninfer.errors import NInferError
+from ninfer.errors import ConstraintError, NInferError
 from ninfer.log import get_logger
-from ninfer.request import FinishReason, GenerationResult, SamplingParams, Usage
+from ninfer.request import (
+    ChoiceSpec,
+    ConstraintSpec,
+    FinishReason,
+    GenerationResult,
+    GrammarSpec,
+    JsonObjectSpec,
+    JsonSchemaSpec,
+    RegexSpec,
+    SamplingParams,
+    ToolCallSpec,
+    Usage,
+)
 from ninfer.server.ask import Ask
 from ninfer.server.errors import fault_of, is_defect
 from ninfer.server.exchange import Exchange
@@ -31,6 +43,14 @@ _REASONS: Final = {
     FinishReason.OUTPUT_LIMIT: "length",
     FinishReason.CONTEXT_CAPACITY: "length",
     FinishReason.DEADLINE: "length",
+}
+_FORMS: Final[dict[type[ConstraintSpec], str]] = {
+    JsonObjectSpec: "json_object",
+    JsonSchemaSpec: "json_schema",
+    RegexSpec: "regex",
+    ChoiceSpec: "choice",
+    GrammarSpec: "grammar",
+    ToolCallSpec: "tools",
 }
 CLIENT_LEFT: Final = 499
 
@@ -88,6 +108,8 @@ class Journal:
 
     def arrived(self, ask: Ask, request_id: str) -> None:
         """A request has been understood and has a place."""
+        if (form := ask.options.program.constraint) is not None:
+            self._metrics.count("constraint_requests", _FORMS[type(form)])
         self._log.write("request_start", request=self._request(ask, request_id))
 
     def refused(
@@ -115,6 +137,7 @@ class Journal:
             )
         status = CLIENT_LEFT if error is None else fault_of(error).status
         outcome = _outcome(status)
+        self._count_form(error)
         self._metrics.count("requests", outcome)
         self._log.write(
             "request_rejected" if outcome == "rejected" else "request_error",
@@ -157,6 +180,7 @@ class Journal:
         self._trace(exchange, error)
         status = CLIENT_LEFT if error is None else fault_of(error).status
         self._metrics.count("requests", _outcome(status))
+        self._count_form(error)
         if error is not None:
             self._metrics.count("response_failures")
             # What none of our own words describe needs its place.
@@ -194,6 +218,10 @@ class Journal:
             )
         )
 
+    def _count_form(self, error: BaseException | None) -> None:
+        if isinstance(error, ConstraintError):
+            self._metrics.count("constraint_refusals", error.code)
+
     def _request(self, ask: Ask, request_id: str) -> dict[str, Any]:
         options, conversation = ask.options, ask.conversation
         sampling = self._sampling(options)
@@ -226,7 +254,9 @@ def _finish_word(result: GenerationResult) -> str:
 def _outcome(status: int) -> str:
     if status == CLIENT_LEFT:
         return "cancelled"
-    return "rejected" if status in (429, 503) else "error"
+    if status in (429, 503):
+        return "rejected"
+    return "invalid" if status < 500 else "error"
 
 
 def _error(error: BaseException | None, status: int) -> dict[str, Any]:

@@ -51,6 +51,8 @@ class Metrics:
                 "answers that had to have a form, by whether they do",
                 ["kept"],
             ),
+            ("constraint_requests", "requests whose answers had to have a form", ["kind"]),
+            ("constraint_refusals", "requests with a form that cannot be enforced", ["code"]),
             ("usable_tokens", "tokens of answers that can be used", []),
             ("unknown_request_fields", "members of requests that have no meaning here", ["field"]),
         ):
@@ -147,7 +149,7 @@ class _EngineReader(Collector):
         facts, snapshot = self._engine.engine.facts, self._engine.engine.snapshot()
         load = snapshot.load
         yield from self._facts(facts)
-        decoding = load.running - load.prefilling
+        decoding = load.running - load.prefilling - load.replaying
         for name, value in (
             ("engine_ready", self._engine.is_ready),
             ("requests_running", load.running),
@@ -155,10 +157,17 @@ class _EngineReader(Collector):
             ("requests_paused", load.preempted),
             ("requests_prefilling", load.prefilling),
             ("requests_decode_ready", decoding),
+            ("requests_replaying", load.replaying),
+            ("requests_materializing", load.fetching),
             ("device_kv_used_pages", load.pages - load.free_pages),
             ("device_kv_capacity_pages", load.pages),
             ("device_state_used_slots", load.slots - load.free_slots),
             ("device_state_capacity_slots", load.slots),
+            ("host_context_used_bytes", snapshot.host_bytes),
+            # Memory is taken as it is used, none ahead.
+            ("host_context_reserved_bytes", snapshot.host_bytes),
+            ("host_context_capacity_bytes", snapshot.host_capacity_bytes),
+            ("host_context_peak_bytes", snapshot.host_peak_bytes),
         ):
             yield _gauge(f"ninfer_{name}", value)
         spec = (
@@ -167,17 +176,24 @@ class _EngineReader(Collector):
             ("spec_decode_accepted_tokens", snapshot.spec_accepted),
             ("spec_decode_fallback_steps", snapshot.spec_fallbacks),
         )
-        for name, value in (
+        counters: tuple[tuple[str, float], ...] = (
             ("generation_tokens", self._engine.generated_tokens),
             ("decode_tokens", self._engine.generated_tokens),
             ("steps", self._engine.steps),
             ("decode_rounds", snapshot.decode_rounds),
             ("preemptions", load.preemptions),
+            ("replayed_tokens", load.replayed_tokens),
+            ("replay_restores", load.replays),
+            ("snapshot_restores", snapshot.prefix_hits),
+            ("context_transfer_bytes", snapshot.transferred_bytes),
+            ("host_work_seconds", self._engine.host_seconds),
+            ("device_wait_seconds", self._engine.waited_seconds),
             ("prefix_queries_tokens", snapshot.prefix_asked_tokens),
             ("prefix_hits_tokens", snapshot.prefix_reused_tokens),
             *spec,
-        ):
-            yield _counter(f"ninfer_{name}", value)
+        )
+        for name, amount in counters:
+            yield _counter(f"ninfer_{name}", amount)
         for name, text, values in (
             ("prefix_misses", "prompts by why not more was reused", snapshot.prefix_misses),
             ("plain_steps", "steps by why they were no decode rounds", snapshot.plain_steps),

@@ -45,8 +45,8 @@ class ServerOptions:
     )
     api_key_file: Path | None = option(
         None,
-        "file of keys, one a line, each with limits if wanted: KEY requests_per_minute=60 "
-        "concurrent=4",
+        "file of keys, one a line, each with limits on answers if wanted: KEY "
+        "requests_per_minute=60 concurrent=4; counting tokens is free",
         metavar="FILE",
     )
     model_id: str | None = option(

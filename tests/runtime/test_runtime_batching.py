@@ -96,6 +96,11 @@ def test_preemption_changes_nothing(
     runtime.submit = lambda request: sequences.append(original(request)) or sequences[-1]
     assert drain(runtime, requests) == expected
     assert sum(sequence.preemptions for sequence in sequences) > 3
+    load = runtime.load()
+    assert load.replays == load.preemptions == sum(s.preemptions for s in sequences)
+    # Nothing is reused here, so all that anyone had lost was computed once more.
+    assert load.replayed_tokens >= sum(s.lost for s in sequences) > 0
+    assert load.replaying == load.prefilling == load.running == 0
 
 
 def test_sixty_four_at_once(runtime_of: MakeRuntime) -> None:

@@ -98,6 +98,9 @@ def test_evicted_prefixes_come_back_and_change_no_token(
             assert sequence.match.miss == (None if visit else PrefixMiss("no_match"))
     assert stats_of(runtime).restored >= 4
     assert stats_of(runtime).failed_writes == stats_of(runtime).unstored == 0
+    assert runtime.prefixes.transferred_bytes > 0
+    if (held := runtime.prefixes.host) is not None:
+        assert 0 < held.bytes <= held.peak_bytes <= held.capacity
 
 
 @pytest.mark.parametrize("host", [0, LARGE])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence as Items
+from dataclasses import fields
 from typing import Any
 
 from ninfer.engine import Engine
@@ -57,7 +58,9 @@ class StubRuntime:
             self._running.remove(sequence)
 
     def load(self) -> RuntimeLoad:
-        return RuntimeLoad(len(self._running), 0, 0, 0, 1, 1, 64, 64 - len(self._running), 0)
+        running = len(self._running)
+        idle = dict.fromkeys((field.name for field in fields(RuntimeLoad)), 0)
+        return RuntimeLoad(**idle | {"running": running, "slots": 64, "free_slots": 64 - running})
 
     def describe(self) -> str:
         return f"{len(self._running)} running"

@@ -239,6 +239,7 @@ def test_what_is_wrong_is_named_before_any_stream(
         {"max_tokens": 10**6, "stop_token_ids": [65], "min_p": 0.9, "ignore_eos": False},
         {"stop": ["a", "b", "c", "d", "e", "f"]},
         {"model": None},
+        {"chat_template_kwargs": {"enable_thinking": False, "unheard_of": None}},
     ],
     ids=str,
 )

@@ -1,5 +1,6 @@
 """Decode rounds as the host sees them: who takes part, what is started, what is taken in."""
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
@@ -87,6 +88,7 @@ class DecodeRounds:
         self.model = model
         self.reasons: Counter[PlainReason] = Counter()  # of steps that were no rounds
         self.played = 0
+        self.waited_seconds = 0.0  # of the host for rounds
         self.device_seconds = 0.0  # of typical rounds that were taken in
         self._window = runtime.window
         self.ahead: Final = runtime.rounds.ahead
@@ -284,7 +286,9 @@ class DecodeRounds:
 
     def _take_in(self, one: _Round) -> list[Progress]:
         """Land a round, and commit what it gave to those who are still there."""
+        begin = time.perf_counter()
         played = one.flight.land()
+        self.waited_seconds += time.perf_counter() - begin
         self._measure(one, played)
         results = []
         for passenger, row in zip(one.passengers, played.rows, strict=True):

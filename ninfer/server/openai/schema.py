@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ninfer.server.openai.fields import SamplingFields
 from ninfer.server.shapes import ChatMessages, ChatTools
@@ -46,6 +46,14 @@ class TemplateFields(BaseModel):
     """What a request may ask of the chat template; people write these by hand."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _less_null(cls, given: object) -> object:
+        """Null asks for nothing, whatever its name."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
     enable_thinking: bool | None = None
     preserve_thinking: bool | None = None
