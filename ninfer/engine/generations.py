@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
@@ -114,11 +115,14 @@ class Generations:
         A generation's last event is its GenerationResult. Empty when `timeout` seconds have passed
         without any, or when all have ended. Raises the error of any of them, which ends all.
         """
+        end = None if timeout is None else time.monotonic() + timeout
         self._take()
         while not self._events and not self.ended:
             if self._error:
                 self._raise(self._error)
-            if not await self._inbox.wait(timeout):
+            # Tokens that give no event yet, of a value that is held back, do not begin it anew.
+            left = None if end is None else end - time.monotonic()
+            if (left is not None and left <= 0) or not await self._inbox.wait(left):
                 return []
             self._take()
         events, self._events = self._events, []

@@ -82,12 +82,12 @@ async def read_object(request: Request, most: int) -> dict[str, Any]:
 
 
 def checked(schema: type[Schema], value: dict[str, Any]) -> Schema:
-    """An object of the schema; null members count as not given.
+    """An object of the schema.
 
     Raises Refusal naming the member that is wrong.
     """
     try:
-        return schema.model_validate({k: v for k, v in value.items() if v is not None})
+        return schema.model_validate(value)
     except ValidationError as error:
         raise _refusal(error) from None
     except RecursionError:

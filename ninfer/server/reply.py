@@ -1,5 +1,6 @@
 """From an exchange to bytes: a stream of a protocol's events, or one object at the end."""
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
@@ -41,9 +42,16 @@ async def _pieces(
     try:
         with exchange:
             yield writer.begin()
+            sent = time.monotonic()
             while not exchange.ended:
-                news = await exchange.news(keep_alive)
-                yield writer.events(news) if news else writer.idle()
+                news = await exchange.news(max(sent + keep_alive - time.monotonic(), 0))
+                piece = writer.events(news) if news else b""
+                # A thought that is not shown is silence too, however many tokens it has.
+                if not piece and time.monotonic() - sent >= keep_alive:
+                    piece = writer.idle()
+                if piece:
+                    sent = time.monotonic()
+                    yield piece
             yield writer.end()
     except Exception as error:  # noqa: BLE001  # the exchange has told the log of it
         yield writer.failed(fault_of(error))

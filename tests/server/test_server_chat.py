@@ -124,6 +124,24 @@ def test_thinking_is_switched_off_in_every_way(server: Server, stream: bool) -> 
 
 
 @both
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"include_reasoning": False},
+        {"separate_reasoning": False},
+        {"stream_reasoning": False},
+        {"reasoning": {"exclude": True}},
+    ],
+    ids=str,
+)
+def test_a_thought_is_left_out_on_wish(server: Server, stream: bool, wish: dict[str, Any]) -> None:
+    server.scripts.texts["quiet"] = f"first I think\n</think>\n\nthen I say{END}"
+    found = ask(server, "quiet", stream=stream, extra_body=wish)
+    assert (found["reasoning"], found["content"]) == ("", "then I say")
+    assert found["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
+
+
+@both
 def test_b1_a_limit_inside_thinking_leaves_no_content(server: Server, stream: bool) -> None:
     found = ask(server, "hm", stream=stream, max_tokens=6)
     assert found["finish"] == "length" and found["content"] == ""

@@ -240,6 +240,8 @@ def test_what_is_wrong_is_named_before_any_stream(
         {"stop": ["a", "b", "c", "d", "e", "f"]},
         {"model": None},
         {"chat_template_kwargs": {"enable_thinking": False, "unheard_of": None}},
+        {"stream": True, "stream_options": {"include_usage": None}},
+        {"reasoning": {"effort": None}, "structured_outputs": {"json": None, "regex": None}},
     ],
     ids=str,
 )

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from ninfer.server.members import Members
 from ninfer.server.shapes import AnthropicMessages, AnthropicTools
 
 Text = Annotated[str, Field(min_length=1)]
@@ -29,48 +30,42 @@ REFUSED: Final = {
 }
 
 
-class ThinkingFields(BaseModel):
+class ThinkingFields(Members):
     """Whether and how long to think, and whether the thought is shown."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Annotated[int, Field(ge=0)] | None = None
     display: Literal["summarized", "omitted"] | None = None
 
 
-class OutputFormat(BaseModel):
+class OutputFormat(Members):
     """The form of the answer."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     type: Literal["json_schema"]
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
-class OutputFields(BaseModel):
+class OutputFields(Members):
     """How much effort the answer is worth, and its form."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     effort: str | None = None
     format: OutputFormat | None = None
 
 
-class ChoiceFields(BaseModel):
+class ChoiceFields(Members):
     """Whether and what to call."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool = False
 
 
-class CountBody(BaseModel):
+class CountBody(Members):
     """POST /v1/messages/count_tokens. Messages and tools have the forms of the Anthropic API."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     model: str | None = None
     messages: AnthropicMessages

@@ -37,7 +37,7 @@ class ChatReply:
         self.exchange: Final = exchange
         self.body: Final = body
         self.text: Final = text
-        self.shows_reasoning: Final = body.include_reasoning
+        self.shows_reasoning: Final = body.shows_reasoning
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         """The object of an answer that is not streamed."""

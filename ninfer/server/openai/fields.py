@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from ninfer.engine import GenerationOptions
 from ninfer.engine.program import ProgramOptions
@@ -19,6 +19,7 @@ from ninfer.request import (
     RegexSpec,
 )
 from ninfer.server.errors import Refusal
+from ninfer.server.members import Members
 from ninfer.server.service import Service
 
 Text = Annotated[str, Field(min_length=1)]
@@ -60,19 +61,15 @@ HARMLESS: Final = frozenset(
 )
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Members):
     """What a stream carries besides the answer."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(Members):
     """The form of the answer, in vLLM's words."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     json_: Annotated[Any, Field(alias="json")] = None
     regex: str | None = None
@@ -81,10 +78,10 @@ class StructuredOutputs(BaseModel):
     json_object: bool | None = None
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(Members):
     """Drawing, stopping and the form of an answer."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     model: str | None = None
     stream: bool = False

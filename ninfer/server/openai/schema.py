@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
+from ninfer.server.members import Members
 from ninfer.server.openai.fields import SamplingFields
 from ninfer.server.shapes import ChatMessages, ChatTools
 
@@ -22,10 +23,8 @@ CHAT_REFUSED: Final = {
 }
 
 
-class ReasoningFields(BaseModel):
+class ReasoningFields(Members):
     """How long to think, in OpenRouter's words."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     effort: str | None = None
     max_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -33,27 +32,17 @@ class ReasoningFields(BaseModel):
     exclude: bool | None = None
 
 
-class ThinkingSwitch(BaseModel):
+class ThinkingSwitch(Members):
     """Whether to think, as some other services have it."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: str
     budget_tokens: Annotated[int, Field(ge=0)] | None = None
 
 
-class TemplateFields(BaseModel):
+class TemplateFields(Members):
     """What a request may ask of the chat template; people write these by hand."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _less_null(cls, given: object) -> object:
-        """Null asks for nothing, whatever its name."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
+    model_config = ConfigDict(extra="forbid")
 
     enable_thinking: bool | None = None
     preserve_thinking: bool | None = None
@@ -88,3 +77,10 @@ class ChatBody(SamplingFields):
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     modalities: list[str] | None = None
+
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether the reply has the thought; it is written and counted all the same."""
+        excluded = self.reasoning is not None and self.reasoning.exclude
+        asked = self.include_reasoning and self.separate_reasoning and self.stream_reasoning
+        return asked and not excluded

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,6 +13,7 @@ from ninfer.server.ask import RawPrompt
 from ninfer.server.body import checked, read_object
 from ninfer.server.errors import Refusal
 from ninfer.server.keys import Key
+from ninfer.server.members import Members
 from ninfer.server.openai.final_message import ended
 from ninfer.server.openai.schema import TemplateFields
 from ninfer.server.pages import described
@@ -24,10 +25,8 @@ router = APIRouter(tags=["tokens"])
 _MOST_ID: Final = 2**31
 
 
-class TokenizeBody(BaseModel):
+class TokenizeBody(Members):
     """A text, or a conversation as it would be rendered."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str | None = None
     prompt: str | None = None
@@ -41,10 +40,8 @@ class TokenizeBody(BaseModel):
     chat_template_kwargs: TemplateFields | None = None
 
 
-class DetokenizeBody(BaseModel):
+class DetokenizeBody(Members):
     """Token ids."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str | None = None
     tokens: list[Annotated[int, Field(ge=0, lt=_MOST_ID)]]

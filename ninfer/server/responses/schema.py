@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from ninfer.server.members import Members
 from ninfer.server.openai.fields import SamplingFields
 from ninfer.server.openai.schema import MOST_TOP_LOGPROBS, TemplateFields
 from ninfer.server.shapes import Items, ItemTools
@@ -18,20 +19,16 @@ _Key = Annotated[str, Field(max_length=64)]
 _Value = Annotated[str, Field(max_length=512)]
 
 
-class ReasoningFields(BaseModel):
+class ReasoningFields(Members):
     """How much to think. There is no summary here: the thought itself is in the answer."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     effort: str | None = None
     summary: str | None = None
     generate_summary: str | None = None
 
 
-class TextFields(BaseModel):
+class TextFields(Members):
     """The form of the answer."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     format: dict[str, Any] | None = None
     verbosity: str | None = None
