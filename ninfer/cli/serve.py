@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
     # Importing torch takes a second; options are checked before.
     from ninfer.engine import AsyncEngine, Engine
+    from ninfer.server.loading import answering
     from ninfer.server.reports import server_start
     from ninfer.server.serve import listen, serve
     from ninfer.server.service import Service
@@ -57,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     spans = spans_of(options)
     # Before the weights are read, which may take minutes: a taken port is known at once.
     listener = listen(options.host, options.port)
-    with byte_progress("loading") as progress:
+    with answering(listener), byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
 
     async def run() -> bool:
