@@ -14,12 +14,12 @@ from ninfer.audit import Audit
 from ninfer.audit.record import StoredResponse
 from ninfer.cli.arguments import Parser, add_options, collect, parse
 from ninfer.cli.audit import print_audit
-from ninfer.cli.fleet.opening import add_on, open_fleet
+from ninfer.cli.fleet.opening import add_on, open_fleet, read_settings
 from ninfer.cli.output import print_table, write_text
 from ninfer.client import root_of
 from ninfer.errors import UsageError
 from ninfer.fleet.bench_options import STREAMS, BenchOptions, check_bench, parse_streams
-from ninfer.fleet.config import Settings, load_settings
+from ninfer.fleet.config import Settings
 from ninfer.fleet.own import LOCAL
 from ninfer.fleet.power import find, present
 from ninfer.fleet.speed import (
@@ -32,6 +32,7 @@ from ninfer.fleet.speed import (
     run_here,
     run_on,
 )
+from ninfer.fleet.variables import BY_NAME
 from ninfer.version import VERSION
 
 _COLUMNS: Final = (
@@ -67,7 +68,9 @@ def main(argv: Sequence[str]) -> int:
         tokens = options.tokens or int(settings.number("NINFER_BENCH_TOKENS"))
         if tokens < 2:
             raise UsageError(f"NINFER_BENCH_TOKENS={tokens}: must be at least 2")
-        key = settings.values.get(options.key_env) or os.environ.get(options.key_env, "")
+        name_of_key = options.key_env
+        known = name_of_key in BY_NAME
+        key = settings.text(name_of_key) if known else os.environ.get(name_of_key, "")
         model = options.model or find_model(run, root, key, options.seconds)
         question = Question(root, key, model, tokens, options.seconds, options.extensions)
         rows, verdicts = bench(run, question, streams, price, _told)
@@ -100,7 +103,7 @@ def _target(
 ) -> Iterator[tuple[Runner, str, str, float | None, Settings]]:
     """Who runs the bursts, the server's address there, a name, $/h, and the settings."""
     if options.server is not None:
-        settings = load_settings(os.environ, Path.cwd(), Path.home())
+        settings = read_settings()
         root = root_of(options.server)
         yield run_here, root, root, options.price, settings
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ninfer.cli.arguments import Parser
+from ninfer.cli.fleet.keyring_lookup import from_keyring
 from ninfer.fleet.box import Box
 from ninfer.fleet.clock import Clock, SystemClock
 from ninfer.fleet.config import Settings, load_settings
@@ -46,6 +47,11 @@ def clock() -> Clock:
     return SystemClock()
 
 
+def read_settings() -> Settings:
+    """Settings of this process: its environment, the `.env` here, the user's keyring."""
+    return load_settings(os.environ, Path.cwd(), Path.home(), from_keyring)
+
+
 @contextmanager
 def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
     """Settings of the environment and `.env`, the records, and who can be asked.
@@ -53,7 +59,7 @@ def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
     That is the vendor if its key is set, each machine of one's own in the records, and the one
     named `own`. With `ssh` the package that logs in is imported now, before anything is rented.
     """
-    settings = load_settings(os.environ, Path.cwd(), Path.home())
+    settings = read_settings()
 
     def say(text: str) -> None:
         # A closed terminal must not stand between a failure and the end of its machine.
