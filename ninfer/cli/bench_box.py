@@ -14,14 +14,13 @@ from ninfer.audit import Audit
 from ninfer.audit.record import StoredResponse
 from ninfer.cli.arguments import Parser, add_options, collect, parse
 from ninfer.cli.audit import print_audit
-from ninfer.cli.fleet.opening import add_on, open_fleet, read_settings
+from ninfer.cli.fleet.opening import add_on, box_on, open_fleet, read_settings
 from ninfer.cli.output import print_table, write_text
 from ninfer.client import root_of
 from ninfer.errors import UsageError
 from ninfer.fleet.bench_options import STREAMS, BenchOptions, check_bench, parse_streams
 from ninfer.fleet.config import Settings
 from ninfer.fleet.own import LOCAL
-from ninfer.fleet.power import find, present
 from ninfer.fleet.speed import (
     Question,
     Runner,
@@ -108,18 +107,10 @@ def _target(
         yield run_here, root, root, options.price, settings
         return
     root = f"http://127.0.0.1:{options.port}"
-    with open_fleet(ssh=True) as fleet:
-        row = find(fleet, namespace.on)
-        given = options.price
-        price = given if given is not None else row.price if row.price > 0 else None
-        if row.provider == LOCAL:
-            yield run_here, root, row.name, price, fleet.settings
-            return
-        box = fleet.connect(row, present(fleet, row))
-        try:
-            yield run_on(box, options.seconds), root, row.name, price, fleet.settings
-        finally:
-            box.close()
+    with open_fleet(ssh=True) as fleet, box_on(fleet, namespace.on) as (row, box):
+        price = options.price if options.price is not None else row.price or None
+        run = run_here if row.provider == LOCAL else run_on(box, options.seconds)
+        yield run, root, row.name, price, fleet.settings
 
 
 def _told(row: SpeedRow) -> None:

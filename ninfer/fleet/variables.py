@@ -35,6 +35,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable("NINFER_KIT_KEY", "", "object name of the kit in a private store"),
     Variable("NINFER_B2_ENV", "", "file with the private store's credentials"),
     Variable("NINFER_SRC_BRANCH", "main", "git ref that a build on the machine starts from"),
+    Variable("NINFER_SRC_URL", "", "git address of that ref; empty: the checkout that runs"),
     Variable("NINFER_BENCH_TOKENS", "600", "tokens of each stream in a benchmark"),
     Variable("NINFER_MAX_PRICE", "1.00", "most dollars an hour for one machine"),
     Variable("NINFER_BUDGET", "10", "most dollars for one machine in its life"),

@@ -9,12 +9,14 @@ from typing import Final
 
 from ninfer.cli.arguments import Parser
 from ninfer.cli.fleet.keyring_lookup import from_keyring
+from ninfer.errors import HostBrokenError
 from ninfer.fleet.box import Box
 from ninfer.fleet.clock import Clock, SystemClock
 from ninfer.fleet.config import Settings, load_settings
 from ninfer.fleet.contract import Contract, alias_of
 from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.own import LOCAL, LocalBox, OwnMachine, own_address
+from ninfer.fleet.power import find, present
 from ninfer.fleet.provider import Address, Provider, Snapshot
 from ninfer.fleet.store import Store
 from ninfer.fleet.vast import Vast
@@ -89,6 +91,21 @@ def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
             return opener(contract.name, contract.host_alias, shot.ssh)
 
         yield Fleet(settings, store, providers, time, say, connect)
+
+
+@contextmanager
+def box_on(fleet: Fleet, name: str) -> Iterator[tuple[Contract, Box]]:
+    """A machine of the records and a shell on it; for a fleet that was opened with `ssh`."""
+    row = find(fleet, name)
+    shot = present(fleet, row)
+    if row.provider != LOCAL and shot.ssh is None:
+        raise HostBrokenError(
+            f"{row.name}: no address for ssh while it is {shot.status}; 'ninfer up {row.name}' "
+            "starts it",
+            category="",
+        )
+    with closing(fleet.connect(row, shot)) as box:
+        yield row, box
 
 
 def own_machine(name: str, settings: Settings, opener: Opener | None) -> OwnMachine:
