@@ -42,6 +42,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable("NINFER_MONTH_BUDGET", "50", "most dollars in a calendar month (UTC)"),
     Variable("NINFER_LIFETIME_HOURS", "8", "hours after which a machine destroys itself"),
     Variable("NINFER_IDLE_MINUTES", "20", "minutes without a request after which it does so"),
+    Variable("NINFER_SKY", "sky", "program of SkyPilot for --provider sky, with its first words"),
     Variable("VAST_URL", "https://console.vast.ai", "where the vendor's API is"),
 )
 BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
