@@ -60,7 +60,8 @@ def test_a_conflict_is_told_from_none_and_from_no_index(project: Path) -> None:
     assert resolve(project, ["old"], local).packages == 3
     both = resolve(project, found, local)
     assert both.outcome is Outcome.CONFLICT and "does not resolve" in str(both)
-    nobody = ["--index-url", "http://127.0.0.1:9/simple", "--retries", "0", "--no-build-isolation"]
+    nobody = ["--isolated", "--index-url", "http://127.0.0.1:9/simple", "--retries", "0"]
+    nobody.append("--no-build-isolation")
     gone = resolve(project, ["new"], nobody)
     assert gone.outcome is Outcome.UNREACHABLE and "cannot be reached" in str(gone)
 
