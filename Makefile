@@ -24,10 +24,10 @@ CLIENT_FILES := tests/e2e/clients
 BROWSER := $(or $(CHROMIUM),$(shell command -v chromium chromium-browser google-chrome))
 SYSTEMD := $(shell command -v systemd-analyze 2>/dev/null)
 
-.PHONY: help install demo test check fix e2e soak gpu bench docs release
+.PHONY: help install demo test check fix e2e extras soak gpu bench docs release
 
 help:
-	@echo "verbs: demo test check fix e2e soak gpu bench docs release (see CONTRIBUTING.md)"
+	@echo "verbs: demo test check fix e2e extras soak gpu bench docs release (see CONTRIBUTING.md)"
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "ninfer needs Python 3.11 or newer and found none;" \
@@ -90,6 +90,9 @@ e2e: install $(CLIENTS)/ready
 	@$(if $(BROWSER),,echo "no Chromium: the tests of the page are left out (apt-get install chromium)")
 	@$(if $(SYSTEMD),,echo "no systemd-analyze: the unit is not shown to it (apt-get install systemd)")
 	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)$(if $(SYSTEMD),, and not systemd)"
+
+extras: install
+	@$(BIN)/python -m tools.extras
 
 soak: install
 	@mkdir -p build

@@ -64,6 +64,7 @@ OWNERS: Final[dict[str, frozenset[str]]] = {
     "rich": frozenset({"cli"}),
     "tomlkit": frozenset({"connect"}),
     "asyncssh": frozenset({"fleet"}),
+    "keyring": frozenset({"cli"}),
     **{name: frozenset({"server", "cluster"}) for name in _HTTP},
 }
 # Packages whose floor keeps a standard module out as well: no JSON below the text.

@@ -117,7 +117,9 @@ def variables(root: Path) -> str | None:
     body = table(["variable", "default", "meaning", "replaced by"], rows)
     intro = (
         "Variables of the fleet's commands. An option on the command line comes first, then the "
-        "environment, then `.env`, which is read as data and never executed."
+        "environment, then `.env`, which is read as data and never executed. A secret that neither "
+        "has is looked for in the system's keyring, with `pip install 'ninfer[keyring]'`: "
+        "`keyring set ninfer VAST_API_KEY` puts it there."
     )
     return page("Variables", intro, body)
 

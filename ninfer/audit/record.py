@@ -72,7 +72,8 @@ class StoredResponse:
     `finish_reason` is the word of the server, `stop` what else it said of the stop. `contract` is
     an object as `parse_check` reads it. `pieces` are points of the time line: seconds since
     sending, and characters of reasoning and text until then. `case` is an index or name that tells
-    responses of one fixture apart where seeds do not. `command` repeats it.
+    responses of one fixture apart where seeds do not. `command` repeats it. `cut` says that the
+    asker wanted the first tokens only, so that ending at its own limit is nothing against it.
     """
 
     fixture: str
@@ -96,6 +97,7 @@ class StoredResponse:
     pieces: tuple[tuple[float, int], ...] = ()
     origin: Origin = field(default_factory=Origin)
     command: str = ""
+    cut: bool = False
 
     @property
     def key(self) -> tuple[str, str, int | None, str, str]:

@@ -75,6 +75,11 @@ def ending_of(response: StoredResponse) -> Ending:
     return ending
 
 
+def is_suspect(response: StoredResponse, ending: Ending) -> bool:
+    """Whether the ending is something against the response."""
+    return ending not in UNSUSPECTED and not (response.cut and ending is Ending.LIMIT)
+
+
 def output_limit(request: Mapping[str, Any]) -> int | None:
     """Tokens that a request allows, under the names that protocols have for them."""
     for name in _LIMITS:

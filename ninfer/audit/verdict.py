@@ -7,7 +7,7 @@ from typing import Any, Final
 from ninfer.audit.contracts import ContractCheck, parse_check
 from ninfer.audit.record import StoredResponse
 from ninfer.audit.repetition import Repetition, repetition_of
-from ninfer.audit.termination import UNSUSPECTED, Ending, ending_of, is_empty
+from ninfer.audit.termination import Ending, ending_of, is_empty, is_suspect
 
 _TESTED: Final = ("run", "tests")
 
@@ -34,7 +34,7 @@ class Verdict:
             return "usable"
         if self.repetition.is_loop:
             return "LOOP"
-        if self.ending not in UNSUSPECTED:
+        if is_suspect(self.response, self.ending):
             return str(self.ending)
         if is_empty(self.response):
             return "empty"
@@ -122,7 +122,7 @@ def _against(
     if ending is Ending.ERROR:
         yield f"error: {response.error or response.finish_reason}"
         return
-    if ending not in UNSUSPECTED:
+    if is_suspect(response, ending):
         yield f"ended by {ending}"
     if is_empty(response):
         yield "no answer: all of it was thinking" if response.reasoning.strip() else "no answer"

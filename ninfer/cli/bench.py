@@ -29,7 +29,7 @@ NAMES = (
 )
 
 # Words in place of a name that have options of their own, and their modules.
-SUBCOMMANDS: Final = {"corpus": "bench_corpus", "compare": "bench_compare"}
+SUBCOMMANDS: Final = {"box": "bench_box", "corpus": "bench_corpus", "compare": "bench_compare"}
 
 
 def build_parser() -> Parser:
@@ -39,8 +39,11 @@ def build_parser() -> Parser:
         "Measure this machine. Each benchmark checks its results first, and shows every figure "
         "beside a roof or a baseline measured in the same run.",
     )
-    others = " and ".join(SUBCOMMANDS)
-    text = f"{', '.join(NAMES)}; {others} have options of their own, see 'ninfer bench corpus -h'"
+    others = ", ".join(SUBCOMMANDS)
+    text = (
+        f"{', '.join(NAMES)}; {others} have options of their own, see 'ninfer bench corpus -h'; "
+        "numbers with commas mean box"
+    )
     parser.add_argument("name", choices=NAMES, metavar="NAME", help=text)
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the report here (default: not set)"
@@ -74,6 +77,8 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; exit status 1 when a part of it failed its check and has no figure."""
+    if argv and argv[0][:1].isdigit():
+        argv = ["box", *argv]
     if argv and argv[0] in SUBCOMMANDS:
         module = importlib.import_module(f"ninfer.cli.{SUBCOMMANDS[argv[0]]}")
         status: int = module.main(argv[1:])

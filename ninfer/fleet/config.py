@@ -1,9 +1,9 @@
-"""Settings of the fleet: the process environment first, then `.env` read as data, then defaults."""
+"""Settings of the fleet: the environment, then `.env` read as data, the keyring, defaults."""
 
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from ninfer.connect import amend_file, read_dotenv, set_dotenv
 from ninfer.errors import UsageError
 from ninfer.fleet.variables import BY_NAME, VARIABLES
+from ninfer.fleet.vault import SERVICE, Vault
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
@@ -27,16 +28,24 @@ class Settings:
     origins: Mapping[str, str]
     dotenv: Path
     records: Path  # the fleet's database, locks and host keys
+    vault: Vault = field(default_factory=Vault, repr=False)
 
     def text(self, name: str) -> str:
-        """The value, or the variable's default."""
-        return self.values.get(name, BY_NAME[name].default)
+        """The value, or the variable's default; a secret that is set nowhere, of the keyring."""
+        variable = BY_NAME[name]
+        if variable.secret and name not in self.values:
+            return self.vault.get(name)
+        return self.values.get(name, variable.default)
 
     def secret(self, name: str) -> str:
         """A value that must be there. Raises UsageError naming the variable and the file."""
-        value = self.values.get(name, "")
+        value = self.text(name)
         if not value:
-            raise UsageError(f"{name} is not set; put it into the environment or {self.dotenv}")
+            raise UsageError(
+                f"{name} is not set; put it into the environment, {self.dotenv} or the keyring "
+                f"(keyring set {SERVICE} {name})"
+                + (f"; {self.vault.problem}" if self.vault.problem else "")
+            )
         return value
 
     def number(self, name: str) -> float:
@@ -77,7 +86,7 @@ class Settings:
 
     def redact(self, text: str) -> str:
         """The text with the value of every secret replaced."""
-        for name, value in self.values.items():
+        for name, value in (*self.values.items(), *self.vault.found.items()):
             if BY_NAME[name].secret and len(value) >= 4:
                 text = text.replace(value, f"<{name}>")
         return text
@@ -90,8 +99,15 @@ class Settings:
         amend_file(self.dotenv, lambda text: set_dotenv(text, "NINFER_BASE_URL", url), keep=False)
 
 
-def load_settings(environ: Mapping[str, str], folder: Path, home: Path) -> Settings:
+def load_settings(
+    environ: Mapping[str, str],
+    folder: Path,
+    home: Path,
+    keyring: Callable[[str], str | None] | None = None,
+) -> Settings:
     """Read the environment and the `.env` of NINFER_PROJ, else of `folder`.
+
+    Secrets that neither has are asked of `keyring` when they are needed.
 
     Records lie in NINFER_PROJ/.ninfer-fleet when that is set, else in the user's state folder: what
     bills is the same whichever folder one stands in. Raises UsageError for a `.env` that cannot be
@@ -111,7 +127,7 @@ def load_settings(environ: Mapping[str, str], folder: Path, home: Path) -> Setti
                 origins[variable.name] = origin
                 break
     records = base / ".ninfer-fleet" if project else state / "ninfer" / "fleet"
-    return Settings(values, origins, dotenv, records)
+    return Settings(values, origins, dotenv, records, Vault(keyring))
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -34,7 +34,8 @@ val() { v=$(cat "$D/$1" 2>/dev/null); case $v in ''|*[!0-9]*) echo 0;; *) echo "
 born=$(now); first=$((born + GRACE))
 [ "$(val end)" -gt 0 ] || put end $((born + LIFE))
 [ "$(val lease)" -ge $first ] || put lease $first
-if [ -z "$CONTAINER_API_KEY" ] || [ -z "$CONTAINER_ID" ]; then put armed "no key in the container"
+if [ -z "$API" ]; then put armed yes
+elif [ -z "$CONTAINER_API_KEY" ] || [ -z "$CONTAINER_ID" ]; then put armed "no key in the container"
 else
   command -v curl >/dev/null || { apt-get -o DPkg::Lock::Timeout=300 -qq update
     DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq -y \
@@ -51,6 +52,7 @@ while :; do
   fi
   if [ $t -ge $limit ]; then
     echo "$t: past $limit, ending this machine"
+    [ -n "$API" ] || exit 0
     printf 'header = "Authorization: Bearer %s"\n' "$CONTAINER_API_KEY" |
       curl -sS -m 20 -K - -X DELETE "$API/api/v0/instances/$CONTAINER_ID/"
   fi
@@ -62,7 +64,11 @@ done
 
 @dataclass(frozen=True, slots=True)
 class DeadMan:
-    """Seconds: `life` until the end, `idle` without a request, `grace` until the first renewal."""
+    """Seconds: `life` until the end, `idle` without a request, `grace` until the first renewal.
+
+    Without an `api` the script stays in the foreground and its end is the machine's: something on
+    the machine ends it when its job is over.
+    """
 
     api: str
     life: float
@@ -78,10 +84,15 @@ class DeadMan:
         text = (
             f"umask 077; mkdir -p {folder}; rm -f {folder}/armed {folder}/beat\n"
             f"cat > {folder}/deadman <<'NINFER'{_LOOP}NINFER\n"
-            f"setsid sh {folder}/deadman {folder} {api} {numbers} {self.pause:g}"
-            f" >> {folder}/deadman.log 2>&1 < /dev/null &\n"
-            f'for k in /etc/ssh/ssh_host_*_key.pub; do echo "{HOST_KEY} $(cat $k)"; done\n'
         )
+        call = f"sh {folder}/deadman {folder} {api} {numbers} {self.pause:g}"
+        if self.api:
+            text += (
+                f"setsid {call} >> {folder}/deadman.log 2>&1 < /dev/null &\n"
+                f'for k in /etc/ssh/ssh_host_*_key.pub; do echo "{HOST_KEY} $(cat $k)"; done\n'
+            )
+        else:
+            text += f"{call}\n"
         assert len(text) <= MOST_CHARACTERS, len(text)
         return text
 

@@ -78,7 +78,7 @@ class CreateOptions:
     force: bool = option(False, "take the OFFER though it fails a criterion; caps hold")
     keep_on_failure: bool = option(False, "leave a machine that failed running, and billing")
     tries: int = option(3, "offers to try, one after another", metavar="N")
-    provider: str = option("vast", "where from", choices=("vast", "ssh", "local"))
+    provider: str = option("vast", "where from", choices=("vast", "ssh", "local", "sky"))
     host: str | None = option(
         None, "machine of one's own for --provider ssh: [USER@]HOST[:PORT]", metavar="HOST"
     )

@@ -35,12 +35,14 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable("NINFER_KIT_KEY", "", "object name of the kit in a private store"),
     Variable("NINFER_B2_ENV", "", "file with the private store's credentials"),
     Variable("NINFER_SRC_BRANCH", "main", "git ref that a build on the machine starts from"),
+    Variable("NINFER_SRC_URL", "", "git address of that ref; empty: the checkout that runs"),
     Variable("NINFER_BENCH_TOKENS", "600", "tokens of each stream in a benchmark"),
     Variable("NINFER_MAX_PRICE", "1.00", "most dollars an hour for one machine"),
     Variable("NINFER_BUDGET", "10", "most dollars for one machine in its life"),
     Variable("NINFER_MONTH_BUDGET", "50", "most dollars in a calendar month (UTC)"),
     Variable("NINFER_LIFETIME_HOURS", "8", "hours after which a machine destroys itself"),
     Variable("NINFER_IDLE_MINUTES", "20", "minutes without a request after which it does so"),
+    Variable("NINFER_SKY", "sky", "program of SkyPilot for --provider sky, with its first words"),
     Variable("VAST_URL", "https://console.vast.ai", "where the vendor's API is"),
 )
 BY_NAME: Final = {variable.name: variable for variable in VARIABLES}

@@ -106,6 +106,7 @@ def test_a_later_call_goes_on(state: HubState, endpoint: str, tmp_path: Path) ->
 def test_one_missing_byte_is_not_taken_for_the_end(
     state: HubState, endpoint: str, tmp_path: Path
 ) -> None:
+    """M16: a short file is no whole one."""
     state.break_after = [len(CONTENT) - 1]
     assert get(tmp_path, endpoint).read_bytes() == CONTENT
     assert state.requests[-1][1] == f"bytes={len(CONTENT) - 1}-"
@@ -114,6 +115,7 @@ def test_one_missing_byte_is_not_taken_for_the_end(
 def test_a_server_that_ignores_ranges_starts_over(
     state: HubState, endpoint: str, tmp_path: Path
 ) -> None:
+    """M16: what comes from the start again is not put behind what is there."""
     state.break_after, state.ignore_range = [300_000], True
     assert get(tmp_path, endpoint).read_bytes() == CONTENT
 
@@ -146,6 +148,7 @@ def test_a_server_that_falls_silent_is_asked_again(
 def test_a_wrong_byte_is_never_used(
     state: HubState, endpoint: str, tmp_path: Path, transfer: str
 ) -> None:
+    """M16 and scenario 9: corrupt weights never get their name."""
     middle = len(CONTENT) // 2
     state.send_other = CONTENT[:middle] + bytes([CONTENT[middle] ^ 1]) + CONTENT[middle + 1 :]
     with pytest.raises(FetchError, match=r"has SHA-256 .* not .*; it was removed"):
@@ -238,6 +241,7 @@ def test_no_server(state: HubState, tmp_path: Path) -> None:
 def test_too_little_room_is_refused_before_the_transfer(
     state: HubState, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """M17: with the number, before a byte is sent."""
     usage = SimpleNamespace(free=1_000_003 + (64 << 20) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ArtifactError, match=r"1,000,003 bytes are needed.*68,108,866 free"):

@@ -4,6 +4,7 @@ and the use of their results, pictures, structured answers; streamed and whole.
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import time
@@ -195,3 +196,23 @@ def test_counting_and_completions(openai: OpenAI, anthropic: Anthropic):
     assert counted == chat(openai, messages=user(SUM)).usage.prompt_tokens
     text = openai.completions.create(model="tiny", prompt="9117 + 8364 =", max_tokens=8, **ALL)
     assert text.choices[0].text
+
+
+def test_bench_of_streams(url: str, tmp_path: Path) -> None:
+    """Its answers are written by a trained model: figures for all of them, and a verdict."""
+    out = tmp_path / "report.json"
+    words = ["bench", "1,2", "--server", url, "--tokens", "24", "-o", str(out)]
+    environ = {**os.environ, "NINFER_PROJ": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "ninfer", *words],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "of 6 responses are usable" in done.stdout
+    for row in json.loads(out.read_text())["rows"]:
+        assert row["answered"] == row["streams"] and 0 < row["tokens"] <= 24 * row["streams"]
+        assert row["per_stream"] > 0 and row["aggregate"] > 0 and row["tokens_per_round"] >= 1

@@ -1,6 +1,7 @@
 """Fixtures of this folder: a vendor on a socket, and a fleet that rents from it."""
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -58,6 +59,12 @@ def opened_scene(folder: Path) -> Iterator[Scene]:
         wire.shutdown()
         wire.server_close()
         thread.join()
+
+
+@pytest.fixture(autouse=True)
+def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have keys in the system's keyring."""
+    monkeypatch.setitem(sys.modules, "keyring", None)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from ninfer.fleet.contract import Stage
 from ninfer.fleet.dead_man import FOLDER
 from ninfer.fleet.ssh_keys import public_key
 from tests.fleet.conftest import Scene
+from tests.fleet.scene import make
 from tests.fleet.ssh_server import SshServer, write_key
 from tests.fleet.test_fleet_ssh import Model
 from tests.fleet.vendor import KEY, Machine, offer
@@ -347,12 +348,18 @@ def test_instance_by_variable(
     assert [row.stage for row in scene.fleet.store.contracts(closed=True)] == [Stage.CLOSED]
 
 
-def test_status_takes_little_time(scene: Scene, call: Call) -> None:
+@pytest.mark.parametrize("machines", [0, 1, 3])
+def test_status_is_one_list_and_little_time(scene: Scene, call: Call, machines: int) -> None:
     """Must-show 5: beyond the network under 700 ms, of which the processor's time is counted."""
+    for number in range(machines):
+        make(scene.fleet, f"m{number}")
+    calls = len(scene.vendor.calls)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    line = [sys.executable, "-m", "ninfer", "status"]
+    line = [sys.executable, "-m", "ninfer", "status", "--json"]
     done = subprocess.run(line, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0 and "no machines" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["lines"]) == machines
+    assert [kind for kind, _ in scene.vendor.calls[calls:]] == ["list"]
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent < 0.7

@@ -69,6 +69,7 @@ def test_installing_again_replaces_it(kit: Path, place: Path):
 def test_a_kit_for_another_machine_is_refused_unless_forced(
     kit: Path, place: Path, stack: Stack, card: int | None, reason: str
 ):
+    """Scenario 12: the wrong architecture is refused before anything is written."""
     with pytest.raises(KitError, match=reason):
         install(kit, place, stack, card)
     assert names(place) == []
@@ -82,6 +83,7 @@ def test_another_version_is_refused(tmp_path: Path, place: Path):
 
 
 def test_a_damaged_kit_leaves_what_was_there(kit: Path, place: Path, tmp_path: Path):
+    """Scenario 9: a corrupt kit is never used."""
     first = install(kit, place, STACK, 90)
 
     def flip(entries):

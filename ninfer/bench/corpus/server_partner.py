@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ninfer.audit import Drafts, Origin, StoredResponse, Timings, TokenCounts
+from ninfer.audit.counters import COUNTERS, counted_drafts, drafts_since
 from ninfer.bench.corpus.asked import command_of, kept_request
 from ninfer.bench.corpus.plan import Ask
 from ninfer.bench.corpus.time_line import TimeLine
@@ -25,15 +26,6 @@ from ninfer.errors import ServerError, UsageError
 
 # Members that servers beside OpenAI's have: not sent where extensions are off.
 _EXTENSIONS: Final = ("top_k", "min_p", "repetition_penalty")
-_COUNTERS: Final = {
-    "rounds": "vllm:spec_decode_num_drafts_total",
-    "drafted": "vllm:spec_decode_num_draft_tokens_total",
-    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
-}
-_AT: Final = re.compile(
-    r'^vllm:spec_decode_num_accepted_tokens_per_pos_total\{[^}]*position="([0-9]+)"[^}]*\} (\S+)',
-    re.MULTILINE,
-)
 _SPEC: Final = re.compile(r'^ninfer_model_info\{[^}]*spec="([a-z0-9]+)"', re.MULTILINE)
 
 
@@ -67,7 +59,7 @@ class ServerPartner:
         self.said_mode: Final = "server" if spec is None else spec[1].replace("none", "plain")
         software = "ninfer" if spec is not None else ""
         self._origin = Origin(server.root, self.model, software, hardware=hardware)
-        self._has_counters = _COUNTERS["rounds"] in page
+        self._has_counters = COUNTERS["rounds"] in page
 
     def answer(self, ask: Ask, mode: str) -> StoredResponse:
         """The response of the server, or what kept it from one."""
@@ -88,7 +80,7 @@ class ServerPartner:
         except ServerError as failure:
             error = str(failure)
         total = line.seconds()
-        counted = None if before is None else _since(before, self._drafts())
+        counted = None if before is None else drafts_since(before, self._drafts())
         told = _told(details)
         target = ("--server", self._server.root, "--model", self.model)
         more = () if self._extensions else ("--no-extensions",)
@@ -134,10 +126,7 @@ class ServerPartner:
         return body
 
     def _drafts(self) -> Drafts:
-        page = self._server.page("/metrics") or ""
-        counts = {name: _counter(page, metric) for name, metric in _COUNTERS.items()}
-        at = {int(place): int(float(value)) for place, value in _AT.findall(page)}
-        return Drafts(**counts, accepted_at=tuple(at[place] for place in sorted(at)))
+        return counted_drafts(self._server.page("/metrics") or "")
 
 
 def listed_models(server: ChatServer, *, named: bool) -> list[ModelCard]:
@@ -151,25 +140,6 @@ def listed_models(server: ChatServer, *, named: bool) -> list[ModelCard]:
         if named and error.status is not None and error.status not in (401, 403):
             return []
         raise
-
-
-def _counter(page: str, name: str) -> int:
-    """The sum of a counter over its labels."""
-    found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)", page, re.MULTILINE)
-    return int(sum(map(float, found)))
-
-
-def _since(before: Drafts, after: Drafts) -> Drafts | None:
-    """What was drafted between two readings; None for nothing, or a server that was restarted."""
-    if after.drafted <= before.drafted or after.rounds < before.rounds:
-        return None
-    old = (*before.accepted_at, *(0,) * (len(after.accepted_at) - len(before.accepted_at)))
-    return Drafts(
-        after.rounds - before.rounds,
-        after.drafted - before.drafted,
-        after.accepted - before.accepted,
-        tuple(new - one for new, one in zip(after.accepted_at, old, strict=False)),
-    )
 
 
 def _told(details: EndDetails) -> Drafts | None:

@@ -18,6 +18,7 @@ from ninfer.fleet.options import (
 )
 from ninfer.fleet.own import LOCAL, own_address
 from ninfer.fleet.renting import Wish
+from ninfer.fleet.sky import SKY
 from ninfer.fleet.ssh_keys import public_key
 from ninfer.options import check_choices
 
@@ -53,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
     if options.tries < 1:
         raise UsageError(f"--tries {options.tries}: must be at least 1")
     own = own_name(options.provider, options.host)
-    with open_fleet(ssh=own != LOCAL, own=own) as fleet:
+    sky = options.provider == SKY
+    with open_fleet(ssh=own != LOCAL and not sky, own=SKY if sky else own) as fleet:
         settings = fleet.settings
         settings.refuse_old()
         settings.refuse_readable()
@@ -63,14 +65,14 @@ def main(argv: Sequence[str]) -> int:
         creation = Creation(
             need=need,
             wish=wish,
-            public_key="" if own else public_key(settings.path("NINFER_SSH_KEY")),
-            api=settings.text("VAST_URL"),
+            public_key="" if own or sky else public_key(settings.path("NINFER_SSH_KEY")),
+            api="" if sky else settings.text("VAST_URL"),
             offer=namespace.offer,
             force=options.force,
             keep_on_failure=options.keep_on_failure,
             tries=options.tries,
         )
-        row = create(fleet, fleet.provider(own or VAST), creation)
+        row = create(fleet, fleet.provider(SKY if sky else own or VAST), creation)
         settings.write_base_url(LOCAL_URL)
         hours = (row.ends - fleet.clock.now()) / 3600
     if namespace.json:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ninfer.cli.arguments import Parser, add_options, collect, parse
-from ninfer.cli.fleet.opening import add_json, open_fleet
+from ninfer.cli.fleet.opening import VAST, add_json, open_fleet
 from ninfer.cli.output import print_table
 from ninfer.fleet.creating import look_for
 from ninfer.fleet.offers import Choice, session_cost
 from ninfer.fleet.options import CapOptions, OfferOptions, caps_of, need_of
 from ninfer.fleet.provider import Need, Offer
+from ninfer.fleet.sky import SKY
 
 _MOST_ROWS = 10
 
@@ -19,6 +20,8 @@ _MOST_ROWS = 10
 def build_parser() -> Parser:
     """The options of `ninfer offers`."""
     parser = Parser("offers", "List machines for rent that pass every criterion, best first.")
+    text = "where from; sky: other clouds, through SkyPilot (default: vast)"
+    parser.add_argument("--provider", choices=(VAST, SKY), default=VAST, help=text)
     add_options(parser, OfferOptions)
     add_options(parser, CapOptions)
     add_json(parser)
@@ -29,10 +32,10 @@ def main(argv: Sequence[str]) -> int:
     """Print up to ten offers; exit status 0 also when there is none."""
     namespace = parse(build_parser(), argv)
     wanted = collect(namespace, OfferOptions)
-    with open_fleet() as fleet:
+    with open_fleet(own=SKY if namespace.provider == SKY else "") as fleet:
         caps = caps_of(fleet.settings, collect(namespace, CapOptions), wanted.max_price)
         need = need_of(fleet.settings, wanted, caps)
-        choice = look_for(fleet, fleet.provider("vast"), need)
+        choice = look_for(fleet, fleet.provider(namespace.provider), need)
     if namespace.json:
         print(json.dumps(_data(choice, need)))
         return 0

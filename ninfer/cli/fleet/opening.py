@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from ninfer.cli.arguments import Parser
+from ninfer.cli.fleet.keyring_lookup import from_keyring
+from ninfer.errors import HostBrokenError
 from ninfer.fleet.box import Box
 from ninfer.fleet.clock import Clock, SystemClock
 from ninfer.fleet.config import Settings, load_settings
 from ninfer.fleet.contract import Contract, alias_of
 from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.own import LOCAL, LocalBox, OwnMachine, own_address
+from ninfer.fleet.power import find, present
 from ninfer.fleet.provider import Address, Provider, Snapshot
+from ninfer.fleet.sky import SKY, Sky, SkyBox
+from ninfer.fleet.sky_command import SkyCommand
 from ninfer.fleet.store import Store
 from ninfer.fleet.vast import Vast
 from ninfer.fleet.vast_http import VastHttp
@@ -46,14 +51,20 @@ def clock() -> Clock:
     return SystemClock()
 
 
+def read_settings() -> Settings:
+    """Settings of this process: its environment, the `.env` here, the user's keyring."""
+    return load_settings(os.environ, Path.cwd(), Path.home(), from_keyring)
+
+
 @contextmanager
 def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
     """Settings of the environment and `.env`, the records, and who can be asked.
 
     That is the vendor if its key is set, each machine of one's own in the records, and the one
-    named `own`. With `ssh` the package that logs in is imported now, before anything is rented.
+    named `own`, which may be SkyPilot too. With `ssh` the package that logs in is imported now,
+    before anything is rented.
     """
-    settings = load_settings(os.environ, Path.cwd(), Path.home())
+    settings = read_settings()
 
     def say(text: str) -> None:
         # A closed terminal must not stand between a failure and the end of its machine.
@@ -64,12 +75,14 @@ def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
     with ExitStack() as held:
         store = held.enter_context(closing(Store(settings.records, time)))
         names = {row.provider for row in store.contracts()} | ({own} if own else set())
-        machines = sorted(name for name in names if name != VAST)
+        machines = sorted(name for name in names if name not in (VAST, SKY))
         by_ssh = ssh or any(name != LOCAL for name in machines)
         opener = _opener(settings, say) if by_ssh else None
         providers: dict[str, Provider] = {
             name: own_machine(name, settings, opener) for name in machines
         }
+        if SKY in names:
+            providers[SKY] = Sky(SkyCommand(settings.text("NINFER_SKY")))
         if settings.text("VAST_API_KEY"):
             http = VastHttp(
                 settings.text("VAST_URL"), settings.secret("VAST_API_KEY"), time, settings.redact
@@ -79,10 +92,27 @@ def open_fleet(*, ssh: bool = False, own: str = "") -> Iterator[Fleet]:
         def connect(contract: Contract, shot: Snapshot) -> Box:
             if contract.provider == LOCAL:
                 return LocalBox()
+            if contract.provider == SKY:
+                return SkyBox(contract.name, contract.label)
             assert opener is not None and shot.ssh is not None, "this command does not log in"
             return opener(contract.name, contract.host_alias, shot.ssh)
 
         yield Fleet(settings, store, providers, time, say, connect)
+
+
+@contextmanager
+def box_on(fleet: Fleet, name: str) -> Iterator[tuple[Contract, Box]]:
+    """A machine of the records and a shell on it; for a fleet that was opened with `ssh`."""
+    row = find(fleet, name)
+    shot = present(fleet, row)
+    if row.provider != LOCAL and shot.ssh is None:
+        raise HostBrokenError(
+            f"{row.name}: no address for ssh while it is {shot.status}; 'ninfer up {row.name}' "
+            "starts it",
+            category="",
+        )
+    with closing(fleet.connect(row, shot)) as box:
+        yield row, box
 
 
 def own_machine(name: str, settings: Settings, opener: Opener | None) -> OwnMachine:

@@ -8,6 +8,7 @@ from ninfer.cli.fleet.opening import add_on, open_fleet
 from ninfer.errors import HostBrokenError, UsageError
 from ninfer.fleet.own import LOCAL
 from ninfer.fleet.power import find, present
+from ninfer.fleet.sky import SKY
 from ninfer.fleet.ssh_keys import ssh_command
 
 
@@ -48,7 +49,9 @@ def become_ssh(name: str, command: Sequence[str]) -> None:
                 category="",
             )
         key, records = fleet.settings.path("NINFER_SSH_KEY"), fleet.settings.records
-        line = ssh_command(key, records, row, shot.ssh)
+        # SkyPilot writes its machines into the user's own configuration of ssh.
+        by_name = row.provider == SKY
+        line = ["ssh", row.label] if by_name else ssh_command(key, records, row, shot.ssh)
     try:
         os.execvp(line[0], [*line, *command])
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from ninfer.cli.arguments import Parser, add_options, collect, parse
 from ninfer.cli.fleet.opening import add_json, open_fleet
@@ -10,6 +11,7 @@ from ninfer.cli.output import print_table
 from ninfer.errors import ProviderError
 from ninfer.fleet.options import CapOptions, caps_of
 from ninfer.fleet.report import Line, Report, report
+from ninfer.fleet.served import served_at
 
 _COLUMNS = ("name", "machine", "card", "state", "$/h", "$/h stopped", "spent", "left", "ends in")
 _MORE = ("disk GB", "ssh")
@@ -18,7 +20,9 @@ _MORE = ("disk GB", "ssh")
 def build_parser() -> Parser:
     """The options of `ninfer status`."""
     parser = Parser(
-        "status", "Show all that bills, stopped disks included. Asks the vendor for one list."
+        "status",
+        "Show all that bills, stopped disks included, and the model that clients reach. Asks the "
+        "vendor for one list.",
     )
     add_options(parser, CapOptions)
     add_json(parser)
@@ -33,10 +37,14 @@ def main(argv: Sequence[str]) -> int:
             fleet.provider("vast")  # raises: what cannot be asked is not "nothing bills"
         found = report(fleet, caps_of(fleet.settings, collect(namespace, CapOptions)))
         problems = [fleet.settings.redact(problem) for problem in found.problems]
+        url = fleet.settings.text("NINFER_BASE_URL") if found.lines else ""
+        served = served_at(url, fleet.settings.text("NINFER_API_KEY")) if url else None
     if namespace.json:
-        print(json.dumps(found.as_json()))
+        print(json.dumps({**found.as_json(), "served": served and asdict(served)}))
     else:
         _show(found)
+        if served is not None:
+            print(served)
     if problems:
         raise ProviderError(f"states are not known: {'; '.join(problems)}")
     return 0

@@ -9,6 +9,7 @@ from ninfer.errors import HostBrokenError, UsageError
 from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.own import LOCAL
 from ninfer.fleet.power import find, present
+from ninfer.fleet.sky import SKY
 
 
 def build_parser() -> Parser:
@@ -44,6 +45,11 @@ async def _forward(fleet: Fleet, name: str, port: int, remote: int) -> None:
     settings, row = fleet.settings, find(fleet, name)
     if row.provider == LOCAL:
         raise UsageError(f"{row.name}: its server is on this machine, at port {remote}")
+    if row.provider == SKY:
+        raise UsageError(
+            f"{row.name}: reached by SkyPilot's ssh; run ssh -N -L {port}:127.0.0.1:{remote} "
+            f"{row.label}"
+        )
     key = settings.path("NINFER_SSH_KEY")
 
     async def opening() -> Link:

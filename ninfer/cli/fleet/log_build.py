@@ -1,0 +1,26 @@
+"""`ninfer log-build`: the log of the build on a machine, followed."""
+
+from collections.abc import Sequence
+
+from ninfer.cli.arguments import Parser, parse
+from ninfer.cli.fleet.opening import add_on
+from ninfer.cli.fleet.ssh import become_ssh
+from ninfer.errors import UsageError
+from ninfer.fleet.building import BUILD_LOG
+
+
+def build_parser() -> Parser:
+    """The options of `ninfer log-build`."""
+    parser = Parser("log-build", "Follow the log of 'ninfer build' on a machine.")
+    add_on(parser)
+    parser.add_argument("--lines", type=int, default=40, help="earlier lines to show (default: 40)")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Become ssh with `tail` on the machine."""
+    namespace = parse(build_parser(), argv)
+    if namespace.lines < 0:
+        raise UsageError(f"--lines {namespace.lines}: must not be negative")
+    become_ssh(namespace.on, ["tail", "-n", str(namespace.lines), "-F", BUILD_LOG])
+    return 0
