@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 from starlette.types import Send
 
-from ninfer.cluster.keys import gateway_headers
+from ninfer.cluster.keys import OWNER, gateway_headers
 from ninfer.cluster.prefixes import response_digest
 from ninfer.cluster.roster import Member, Roster
 from ninfer.cluster.streams import PassedStream
@@ -18,39 +18,13 @@ from ninfer.server.errors import fault_of
 
 _log = get_logger(__name__)
 # Not passed on: what belongs to one connection, or is the gateway's to say.
-_OWN: Final = frozenset(
-    [
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-length",
-        "cookie",
-        "expect",
-        "host",
-        "keep-alive",
-        "origin",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-api-key",
-        "x-request-id",
-        "x-ninfer-owner",
-    ]
+_CONNECTION: Final = frozenset(
+    ("connection", "content-length", "keep-alive", "transfer-encoding", "x-request-id")
 )
-_NOT_BACK: Final = frozenset(
-    [
-        "connection",
-        "content-length",
-        "date",
-        "keep-alive",
-        "request-id",
-        "server",
-        "transfer-encoding",
-        "x-request-id",
-    ]
-)
+_CLIENTS: Final = ("accept-encoding", "authorization", "cookie", "expect", "host", "origin")
+_OTHERS: Final = ("proxy-authorization", "te", "trailer", "upgrade", "x-api-key", OWNER)
+_OWN: Final = _CONNECTION | frozenset((*_CLIENTS, *_OTHERS))
+_NOT_BACK: Final = _CONNECTION | frozenset(("date", "request-id", "server"))
 # A replica that was begun with may die once; then the client hears of it.
 _REPEATS: Final = 1
 _PROBE_SECONDS: Final = 5.0
