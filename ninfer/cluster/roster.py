@@ -3,25 +3,13 @@
 import asyncio
 import random
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ninfer.cluster.choice import AFFINITY, LEAST, loads_of
 from ninfer.cluster.prefixes import Homes
+from ninfer.cluster.report import Report
 from ninfer.errors import UnavailableError
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a replica says of itself; `beat` grows with each report."""
-
-    replica: str  # its name, new with each start
-    url: str
-    artifact: str
-    places: int  # requests that it runs at once
-    beat: int
-    serves: bool  # by the engine's own word, and not about to end
-    load: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -110,6 +98,8 @@ class Roster:
             {
                 "replica": member.report.replica,
                 "artifact": member.report.artifact,
+                "url": member.report.url,
+                "pid": member.report.pid,
                 "serves": member.usable,
                 "requests": member.active,
                 "places": member.report.places,

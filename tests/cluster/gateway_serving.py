@@ -16,7 +16,8 @@ from serving import Scripts, Server, serving_engine
 from ninfer.cluster.choice import AFFINITY
 from ninfer.cluster.gateway import Gateway, gateway_app
 from ninfer.cluster.keys import GatewayKeys
-from ninfer.cluster.roster import Report, Roster
+from ninfer.cluster.report import Report
+from ninfer.cluster.roster import Roster
 from ninfer.cluster.store import SharedResponses
 from ninfer.engine import Engine, EngineOptions
 from ninfer.server.options import ServerOptions
