@@ -62,7 +62,8 @@ def run(options: ClusterOptions, server: ServerOptions, engine: EngineOptions) -
 def update(address: str, artifact: Path) -> None:
     """Replace the artifact of a cluster that serves, and wait until all replicas have it.
 
-    Raises UsageError where nothing serves, UnavailableError where the new replicas do not start.
+    Raises UsageError where nothing serves, UnavailableError where the new replicas do not start;
+    the old artifact is served again then.
     """
     if not artifact.exists():
         raise UsageError(f"ARTIFACT {artifact}: is not there; name a file")
@@ -76,8 +77,17 @@ def update(address: str, artifact: Path) -> None:
         before: ReplicaSpec = ray.get(directory.spec.remote())
         engine = replace(before.engine, artifact=artifact.resolve())
         spec = replace(before, engine=engine)
-        _deploy(spec, directory)
+        try:
+            _deploy(spec, directory)
+        except UnavailableError:
+            _log.error("%s does not start; the replicas go back to %s", artifact, _named(before))
+            _deploy(before, directory)
+            raise
         ray.get(directory.change.remote(spec))
+
+
+def _named(spec: ReplicaSpec) -> str:
+    return str(spec.engine.artifact)
 
 
 def deployment_of(spec: ReplicaSpec) -> Any:
@@ -163,7 +173,7 @@ def _directory(spec: ReplicaSpec) -> Any:
 def _deploy(spec: ReplicaSpec, directory: Any) -> None:
     """Start replicas, or replace those of another artifact one by one, and wait for the last."""
     ray_serve.start(proxy_location="Disabled")
-    _log.info("replicas start with %s", spec.engine.artifact)
+    _log.info("replicas start with %s", _named(spec))
     try:
         app = deployment_of(spec).bind(spec, directory)
         ray_serve.run(app, name=_APP, route_prefix=None)

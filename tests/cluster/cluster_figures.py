@@ -52,7 +52,12 @@ class Run:
 
 
 async def converse(
-    cluster: RayCluster, conversations: int, turns: int, clients: int, salt: str
+    cluster: RayCluster,
+    conversations: int,
+    turns: int,
+    clients: int,
+    salt: str,
+    answer_tokens: int = ANSWER,
 ) -> Run:
     """Conversations of so many turns, at most `clients` at once."""
     before = hits(cluster)
@@ -67,8 +72,8 @@ async def converse(
                 for turn in range(turns):
                     words = " ".join(f"{salt} {number} {turn} {n}" for n in range(12))
                     messages.append({"role": "user", "content": words})
-                    body = {"messages": messages, "max_tokens": ANSWER, "temperature": 0}
-                    more = {"min_tokens": ANSWER, "ignore_eos": True}
+                    body = {"messages": messages, "max_tokens": answer_tokens, "temperature": 0}
+                    more = {"min_tokens": answer_tokens, "ignore_eos": True}
                     reply = await client.post("/v1/chat/completions", json={**body, **more})
                     answer = reply.raise_for_status().json()
                     messages.append(answer["choices"][0]["message"])
@@ -137,7 +142,7 @@ def timed(name: str, cluster: RayCluster, costs: Costs, count: int, asked: Any) 
 
 def kept(routing: str, cluster: RayCluster, conversations: int) -> None:
     """What is reused of prompts in a long trace."""
-    run = asyncio.run(converse(cluster, conversations, 3, 2 * PLACES, "long"))
+    run = asyncio.run(converse(cluster, conversations, 3, 2 * PLACES, "long", 4))
     say(json.dumps({"routing": routing, "hit_rate": run.hit_rate, "s": run.seconds}))
 
 
