@@ -27,7 +27,7 @@ _OWN: Final = _CONNECTION | frozenset((*_CLIENTS, *_OTHERS))
 _NOT_BACK: Final = _CONNECTION | frozenset(("date", "request-id", "server"))
 # A replica that was begun with may die once; then the client hears of it.
 _REPEATS: Final = 1
-_PROBE_SECONDS: Final = 5.0
+_PROBE_SECONDS: Final = 30.0
 _FULL: Final = (429, 529)
 _UNAVAILABLE: Final = 503
 _BROKEN: Final = "the replica that answered has failed; send the request again"

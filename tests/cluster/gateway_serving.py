@@ -43,11 +43,13 @@ class RunningGateway:
         async def update() -> None:
             self.roster.update(reports)
 
-        asyncio.run_coroutine_threadsafe(update(), self.loop).result(10)
+        asyncio.run_coroutine_threadsafe(update(), self.loop).result(60)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        with httpx.Client(timeout=60) as client:
-            return client.post(f"{self.url}{path}", json=body, **options)
+        return httpx.post(f"{self.url}{path}", json=body, timeout=60, **options)
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=60)
 
 
 def report_of(name: str, port: int, *, beat: int = 0, serves: bool = True) -> Report:
@@ -75,12 +77,12 @@ def gateway(routing: str = AFFINITY, *, wait: float = 30.0, **options: Any) -> I
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
     thread.start()
-    assert begun.wait(30)
+    assert begun.wait(60)
     try:
         yield RunningGateway(f"http://127.0.0.1:{port}", port, made[0], loop)
     finally:
         loop.call_soon_threadsafe(stop[0])
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive(), "the gateway did not end"
         loop.close()
 
@@ -91,7 +93,10 @@ class ClusterServer(Server):
 
     replicas: Sequence[Server] = ()
 
-    def settled(self, seconds: float = 10.0) -> None:
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=60)
+
+    def settled(self, seconds: float = 60.0) -> None:
         for replica in self.replicas:
             replica.settled(seconds)
 
@@ -140,7 +145,7 @@ class Socket:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _run(self) -> None:
         while True:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +32,19 @@ class RayCluster:
     url: str
     process: subprocess.Popen[bytes]
 
+    @cached_property
+    def client(self) -> httpx.Client:
+        """One for all questions, since to make one costs more than to ask."""
+        return httpx.Client(base_url=self.url, timeout=60)
+
     def replicas(self) -> list[dict[str, Any]]:
         """What the gateway knows of each replica."""
-        found: list[dict[str, Any]] = httpx.get(f"{self.url}/replicas", timeout=30).json()[
-            "replicas"
-        ]
+        found: list[dict[str, Any]] = self.client.get("/replicas").json()["replicas"]
         return found
 
     def serving(self) -> list[dict[str, Any]]:
         """The replicas that requests go to."""
         return [replica for replica in self.replicas() if replica["serves"]]
-
-    def await_serving(self, count: int, seconds: float = START_SECONDS) -> float:
-        """Wait until so many serve; gives the seconds that took."""
-        began = time.monotonic()
-        while len(self.serving()) != count:
-            assert time.monotonic() - began < seconds, self.replicas()
-            time.sleep(0.05)
-        return time.monotonic() - began
 
 
 @contextmanager
@@ -84,10 +80,11 @@ def _await_health(cluster: RayCluster, log: Path) -> None:
     while time.monotonic() < end:
         assert cluster.process.poll() is None, log.read_text()[-3000:]
         try:
-            if httpx.get(f"{cluster.url}/health", timeout=5).status_code == 200:
+            if cluster.client.get("/health").status_code == 200:
                 return
         except httpx.TransportError:
-            time.sleep(0.1)
+            pass
+        time.sleep(0.2)
     raise AssertionError(log.read_text()[-3000:])
 
 

@@ -36,7 +36,7 @@ def front() -> Iterator[RunningGateway]:
 
 def counts_of(front: RunningGateway) -> dict[str, float]:
     found = {}
-    for line in httpx.get(f"{front.url}/metrics").text.splitlines():
+    for line in front.get("/metrics").text.splitlines():
         if line.startswith("ninfer_cluster_attempts_total"):
             found[line.split('"')[1]] = float(line.rpartition(" ")[2])
     return found
@@ -76,7 +76,7 @@ def test_an_unreachable_replica_costs_nothing_and_comes_back_with_a_later_report
         assert counts_of(front)["repeated"] == 0
         for beat, serves in ((6, False), (7, True)):
             front.tell(report_of("a", closed.port, beat=beat), report_of("b", second.port))
-            shown = httpx.get(f"{front.url}/replicas").json()["replicas"]
+            shown = front.get("/replicas").json()["replicas"]
             assert [each["serves"] for each in shown] == [serves, True]
 
 
@@ -156,7 +156,7 @@ def test_when_all_are_full_the_client_hears_so_and_queue_times_are_passed_on(
 
 def test_without_replicas_requests_wait_and_health_says_so():
     with gateway(wait=0.2) as front:
-        assert httpx.get(f"{front.url}/health").status_code == 503
+        assert front.get("/health").status_code == 503
         reply = front.post("/v1/chat/completions", ASKED)
         assert reply.status_code == 503 and "no replica" in reply.json()["error"]["message"]
 
@@ -175,7 +175,7 @@ def test_keys_and_their_limits_hold_for_all_replicas_and_stay_at_the_gateway(tmp
         statuses = [front.post("/v1/messages", ASKED, headers=one).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
         assert front.post("/v1/messages", ASKED).status_code == 401
-        assert httpx.get(f"{front.url}/replicas").status_code == 401
+        assert front.get("/replicas").status_code == 401
         assert front.post("/v1/messages", ASKED, headers=two).status_code == 200
         heads = [text.lower() for text in first.requests + second.requests]
         assert all(f"bearer {SECRET}".encode() in head for head in heads)
@@ -197,7 +197,7 @@ def test_a_replica_takes_nobody_but_its_gateway():
 
 
 def replicas_of(server: ClusterServer) -> dict[str, Any]:
-    shown = httpx.get(f"{server.url}/metrics").text.splitlines()
+    shown = server.get("/metrics").text.splitlines()
     return {
         line.split('"')[1]: float(line.rpartition(" ")[2])
         for line in shown
@@ -207,7 +207,7 @@ def replicas_of(server: ClusterServer) -> dict[str, Any]:
 
 def test_one_page_of_metrics_has_every_family_once_and_every_replica(server: ClusterServer):
     server.post("/v1/chat/completions", ASKED)
-    page = httpx.get(f"{server.url}/metrics").text
+    page = server.get("/metrics").text
     kinds = [line for line in page.splitlines() if line.startswith("# TYPE")]
     assert len(kinds) == len(set(kinds)) > 30
     assert set(replicas_of(server)) == {"r0", "r1"}
@@ -241,10 +241,12 @@ def test_stored_responses_are_found_by_any_replica(server: ClusterServer):
     made = server.post("/v1/responses", body).json()
     for replica in server.replicas:
         headers = gateway_headers(SECRET, 0)
-        found = httpx.get(f"{replica.url}/v1/responses/{made['id']}", headers=headers)
+        found = httpx.get(f"{replica.url}/v1/responses/{made['id']}", headers=headers, timeout=60)
         assert found.json()["output"] == made["output"]
         other = httpx.get(
-            f"{replica.url}/v1/responses/{made['id']}", headers=gateway_headers(SECRET, 1)
+            f"{replica.url}/v1/responses/{made['id']}",
+            headers=gateway_headers(SECRET, 1),
+            timeout=60,
         )
         assert other.status_code == 404
     following = {**body, "previous_response_id": made["id"]}
@@ -259,5 +261,5 @@ def test_a_client_that_leaves_ends_its_request_at_the_replica(server: ClusterSer
         assert connection.recv(12) == b"HTTP/1.1 200"
     # Ended well before its 900 tokens: it is not settled otherwise within that time.
     server.settled(60)
-    page = httpx.get(f"{server.url}/metrics").text
+    page = server.get("/metrics").text
     assert page.count('outcome="cancelled"') == 1

@@ -21,6 +21,7 @@ from ninfer.artifact.packaged import locate
 
 pytestmark = pytest.mark.soak
 KILLS = 50
+LOOK_SECONDS = 0.2
 TWO = ("--replicas", "2", "--max-concurrency", "4", "--replica-wait-s", "200")
 
 
@@ -51,7 +52,7 @@ def replaced(cluster: RayCluster, name: str) -> float:
         if len(names) == 2 and name not in names:
             return time.monotonic() - began
         assert time.monotonic() - began < START_SECONDS, cluster.replicas()
-        time.sleep(0.05)
+        time.sleep(LOOK_SECONDS)
 
 
 def test_all_protocols_answer_and_responses_are_stored_for_all(two: RayCluster):
@@ -82,7 +83,7 @@ def test_killed_replicas_lose_double_and_hang_nothing(
         for number in range(KILLS):
             done = load.tally.whole
             while load.tally.whole == done and not load.tally.wrong:
-                time.sleep(0.05)
+                time.sleep(LOOK_SECONDS)
             victim = two.serving()[number % 2]
             os.kill(victim["pid"], signal.SIGKILL)
             seconds.append(replaced(two, victim["replica"]))
@@ -102,7 +103,7 @@ def test_an_update_under_load_fails_no_request(
     shutil.copy(locate(Path("tiny")), other)
     with under(two) as load:
         while not load.tally.whole:
-            time.sleep(0.05)
+            time.sleep(LOOK_SECONDS)
         command = [sys.executable, "-m", "ninfer", "cluster", "update", str(other)]
         subprocess.run(command, check=True, timeout=600)
         shown = {replica["artifact"] for replica in two.serving()}
