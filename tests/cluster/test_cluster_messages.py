@@ -1,7 +1,3 @@
 """The tests of one server, test_server_messages, through a gateway and two replicas."""
 
-import pytest
 from test_server_messages import *  # noqa: F403  # pytest collects them here as well
-
-# The gateway passes bytes on; chat and stored responses are enough for `make test`.
-pytestmark = pytest.mark.soak
