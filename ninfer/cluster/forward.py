@@ -40,7 +40,7 @@ class Passed:
 
     method: str
     path: str
-    query: str
+    target: bytes  # path and query as the client wrote them
     headers: Mapping[str, str]
     body: bytes
     owner: int
@@ -127,7 +127,6 @@ class Forwarder:
 
         Raises _Dead, or httpx.ConnectError, where nothing has been sent.
         """
-        query = f"?{passed.query}" if passed.query else ""
         headers = {
             **{name: value for name, value in passed.headers.items() if name not in _OWN},
             **gateway_headers(self._secret, passed.owner),
@@ -136,7 +135,7 @@ class Forwarder:
         }
         request = self._client.build_request(
             passed.method,
-            member.report.url + passed.path + query,
+            httpx.URL(member.report.url).copy_with(raw_path=passed.target),
             headers=headers,
             content=passed.body,
         )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,7 +24,7 @@ from ninfer.cluster.roster import Member, Roster
 from ninfer.errors import NInferError, UnavailableError
 from ninfer.server.app import surrounded
 from ninfer.server.body import read_body
-from ninfer.server.errors import fault_of
+from ninfer.server.errors import Refusal, fault_of
 from ninfer.server.frame import send_fault
 from ninfer.server.keys import Key
 from ninfer.server.metrics import CONTENT_TYPE
@@ -110,7 +111,7 @@ class Gateway:
         passed = Passed(
             request.method,
             request.url.path,
-            request.url.query,
+            _target_of(request.scope),
             request.headers,
             body,
             0 if key is None else key.number,
@@ -181,6 +182,15 @@ def _beginnings_of(path: str, body: bytes) -> list[bytes]:
         return beginnings(path, value) if isinstance(value, dict) else []
     except (ValueError, RecursionError):
         return []
+
+
+def _target_of(scope: Scope) -> bytes:
+    """Path and query, unchanged. Raises Refusal for what is no path: it would become a host."""
+    path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    if not path.startswith(b"/"):
+        raise Refusal("the request's target is no path", status=400)
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
 
 
 async def _send(send: Send, response: Response, request: Request) -> None:

@@ -20,7 +20,7 @@ from gateway_serving import (
     gateway,
     report_of,
 )
-from serving import text_of
+from serving import raw, text_of
 
 from ninfer.cluster.choice import LEAST
 from ninfer.cluster.keys import GatewayKeys, gateway_headers
@@ -152,6 +152,17 @@ def test_when_all_are_full_the_client_hears_so_and_queue_times_are_passed_on(
         reply = front.post("/v1/chat/completions", ASKED)
         assert reply.json()["error"]["code"] == "request_queue_timeout"
         assert second.requests == []
+
+
+def test_targets_are_passed_on_as_written_and_are_paths(front: RunningGateway):
+    with closing(Socket(answers(b"{}"))) as replica:
+        front.tell(report_of("a", replica.port))
+        assert front.get("/v1/a%3Fb%2F/c%20d?e=%26&f").status_code == 200
+        assert replica.requests[0].startswith(b"GET /v1/a%3Fb%2F/c%20d?e=%26&f HTTP/1.1\r\n")
+        for target in (b"@127.0.0.1:1/v1", b"x/v1"):
+            lines = b"GET " + target + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            assert raw(front.port, lines, seconds=60).startswith(b"HTTP/1.1 400")
+        assert len(replica.requests) == 1
 
 
 def test_without_replicas_requests_wait_and_health_says_so():
