@@ -1,5 +1,6 @@
 """The gateway's rules: who is asked, what is asked again, how broken streams end, what keys may."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ from serving import raw, text_of
 
 from ninfer.cluster.choice import LEAST
 from ninfer.cluster.keys import GatewayKeys, gateway_headers
+from ninfer.cluster.measure import measure
+from ninfer.cluster.options import MeasureOptions
+from ninfer.errors import UsageError
 
 ASKED = {"messages": text_of("hello"), "max_tokens": 4}
 
@@ -262,6 +266,16 @@ def test_stored_responses_are_found_by_any_replica(server: ClusterServer):
         assert other.status_code == 404
     following = {**body, "previous_response_id": made["id"]}
     assert server.post("/v1/responses", following).json()["previous_response_id"] == made["id"]
+
+
+def test_a_servers_costs_are_measured_and_others_are_refused(server: ClusterServer):
+    options = MeasureOptions(api_key=SECRET, prompt_tokens=64, answer_tokens=8, rounds=1)
+    costs = asyncio.run(measure(server.replicas[0].url, options))
+    assert costs.places == 4 and costs.kv_tokens == server.service.facts.kv_tokens
+    assert costs.prefill(64) > 0 and costs.step(4) > 0
+    server.settled()
+    with pytest.raises(UsageError, match=r"401|ninfer metrics"):
+        asyncio.run(measure(server.replicas[0].url, MeasureOptions(api_key="wrong")))
 
 
 def test_a_client_that_leaves_ends_its_request_at_the_replica(server: ClusterServer):
