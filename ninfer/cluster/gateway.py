@@ -206,7 +206,7 @@ class _Numbers(Collector):
 
     def collect(self) -> Iterator[Metric]:
         members = self._roster.members
-        serving = sum(member.usable for member in members)
+        serving = len(self._roster.usable)
         replicas = GaugeMetricFamily(
             "ninfer_cluster_replicas", "replicas by whether they serve", labels=["serves"]
         )

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +11,9 @@ from ninfer.cluster.choice import AFFINITY, LEAST, loads_of
 from ninfer.cluster.prefixes import Homes
 from ninfer.cluster.report import Report
 from ninfer.errors import UnavailableError
+
+# A replica reports four times a second.
+_SILENT_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -21,6 +25,7 @@ class Member:
     sent: int = 0
     # The report up to which it counts as gone, since it could not be reached or did not serve.
     gone_until: int = -1
+    heard: float = 0.0  # when its latest report came, by the gateway's clock
 
     @property
     def usable(self) -> bool:
@@ -31,10 +36,18 @@ class Member:
 class Roster:
     """All replicas. One event loop uses it."""
 
-    def __init__(self, routing: str, *, wait: float, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        routing: str,
+        *,
+        wait: float,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`wait` is the seconds for which a request waits while no replica serves."""
         self._routing: Final = routing
         self._wait: Final = wait
+        self._clock: Final = clock
         self._random: Final = random.Random(seed)
         self._homes: Final = Homes()
         self._members: dict[str, Member] = {}
@@ -48,8 +61,10 @@ class Roster:
 
     @property
     def usable(self) -> list[Member]:
-        """Those that serve."""
-        return [member for member in self.members if member.usable]
+        """Those that serve. Silent ones are left out, unless all are: then the machine stalls."""
+        able = [member for member in self.members if member.usable]
+        now = self._clock()
+        return [member for member in able if now - member.heard < _SILENT_SECONDS] or able
 
     def update(self, reports: Iterable[Report]) -> None:
         """The latest reports, all of them; who is not among them has left."""
@@ -57,8 +72,12 @@ class Roster:
         self._members = {
             name: self._members.get(name, Member(report)) for name, report in told.items()
         }
+        now = self._clock()
         for name, report in told.items():
-            self._members[name].report = report
+            member = self._members[name]
+            if report.beat != member.report.beat or not member.heard:
+                member.heard = now
+            member.report = report
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -94,13 +113,14 @@ class Roster:
 
     def state(self) -> list[dict[str, Any]]:
         """Plain data of every replica, for people."""
+        serving = [member.report.replica for member in self.usable]
         return [
             {
                 "replica": member.report.replica,
                 "artifact": member.report.artifact,
                 "url": member.report.url,
                 "pid": member.report.pid,
-                "serves": member.usable,
+                "serves": member.report.replica in serving,
                 "requests": member.active,
                 "places": member.report.places,
                 **member.report.load,

@@ -79,7 +79,8 @@ def test_an_unreachable_replica_costs_nothing_and_comes_back_with_a_later_report
         assert front.post("/v1/chat/completions", ASKED).status_code == 200
         assert counts_of(front)["repeated"] == 0
         for beat, serves in ((6, False), (7, True)):
-            front.tell(report_of("a", closed.port, beat=beat), report_of("b", second.port))
+            others = report_of("b", second.port, beat=beat)
+            front.tell(report_of("a", closed.port, beat=beat), others)
             shown = front.get("/replicas").json()["replicas"]
             assert [each["serves"] for each in shown] == [serves, True]
 

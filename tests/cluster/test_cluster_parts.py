@@ -12,6 +12,7 @@ from ninfer.cluster.directory import Directory
 from ninfer.cluster.options import ClusterOptions
 from ninfer.cluster.prefixes import Homes, beginnings, response_digest
 from ninfer.cluster.report import ReplicaSpec, Report
+from ninfer.cluster.roster import Roster
 from ninfer.cluster.store import SharedResponses
 from ninfer.cluster.streams import PassedStream
 from ninfer.engine.options import EngineOptions
@@ -129,6 +130,27 @@ def test_the_directory_drops_the_silent_and_those_that_leave():
     assert [report.replica for report in directory.reports()] == ["b"]
     directory.leave("b")
     assert directory.reports() == [] and directory.spec() is spec
+
+
+def test_a_silent_replica_is_left_out_unless_all_are_silent():
+    now = [100.0]
+    roster = Roster("affinity", wait=1, clock=lambda: now[0])
+
+    def told(*beats: int) -> list[str]:
+        roster.update(
+            Report(name, "http://x", "x", 1, beat, True)
+            for name, beat in zip("ab", beats, strict=True)
+        )
+        return [member.report.replica for member in roster.usable]
+
+    assert told(1, 1) == ["a", "b"]
+    now[0] += 4
+    assert told(1, 2) == ["a", "b"]
+    now[0] += 4
+    assert told(1, 3) == ["b"]
+    assert [each["serves"] for each in roster.state()] == [False, True]
+    now[0] += 60
+    assert told(1, 3) == ["a", "b"]
 
 
 def test_replicas_follow_the_queue_and_starved_caches():
