@@ -94,7 +94,9 @@ e2e: install $(CLIENTS)/ready
 extras: install
 	@$(BIN)/python -m tools.extras
 
+# Ray is for these tests only, so no other verb pays for its installation.
 soak: install
+	@$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[cluster]'
 	@mkdir -p build
 	@$(PYTEST) -m soak --timeout 7200 --junitxml=build/soak.xml; status=$$?; \
 	  $(BIN)/python -m tools.soak_report build/soak.xml docs/reliability.md && exit $$status

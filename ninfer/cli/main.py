@@ -43,13 +43,14 @@ COMMANDS: Final = {
     "tunnel": ("fleet.tunnel", "offer a machine's server at a fixed local address"),
     "badhosts": ("fleet.badhosts", "list machines that failed and are avoided"),
     "reap": ("fleet.reap", "end what bills without reason"),
+    "cluster": ("cluster", "serve by several replicas on Ray; plan how many a load needs"),
     "evals": ("evals", "score an artifact on a suite of questions, compare two runs"),
     "audit": ("audit", "judge stored responses of any server: endings, loops, contracts"),
     "bench": ("bench", "measure this machine beside a baseline or a roof"),
 }
 
 # Commands that launch kernels, which an installed kit may hold.
-_WITH_KERNELS: Final = ("run", "serve", "chat", "evals", "bench")
+_WITH_KERNELS: Final = ("run", "serve", "cluster", "chat", "evals", "bench")
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
@@ -144,6 +145,8 @@ def _call(name: str, arguments: list[str]) -> int:
         remedy = "install ninfer with pip, or use the environment that has it"
         if error.name == "asyncssh":
             remedy = "pip install 'ninfer[fleet]' brings it"
+        if error.name == "ray":
+            remedy = "pip install 'ninfer[cluster]' brings it"
         raise UsageError(
             f"package {error.name!r} is not installed for {sys.executable}; {remedy}"
         ) from error

@@ -34,10 +34,11 @@ _PREFIXES = ("/v1", "")
 _EXPOSED = ("x-request-id", "request-id", "retry-after")
 
 
-def create_app(service: Service) -> ASGIApp:
+def create_app(service: Service, keys: KeyRing | None = None) -> ASGIApp:
     """The ASGI app of a service; its lifespan closes the service.
 
-    Raises UsageError for a key file that cannot be read.
+    `keys` stands in for those that the options name. Raises UsageError for a key file that cannot
+    be read.
     """
     options = service.options
     app = FastAPI(
@@ -57,8 +58,16 @@ def create_app(service: Service) -> ASGIApp:
     app.add_exception_handler(NInferError, _refused)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_exception_handler(Exception, _failed)
+    return surrounded(app, options, keys)
+
+
+def surrounded(app: ASGIApp, options: ServerOptions, keys: KeyRing | None = None) -> ASGIApp:
+    """An app behind the server's rules of keys, hosts and origins, and with request ids.
+
+    Raises UsageError for a key file that cannot be read.
+    """
     access = Access(
-        KeyRing(read_keys(options.api_key, options.api_key_file)),
+        keys or KeyRing(read_keys(options.api_key, options.api_key_file)),
         hosts_of(options.host, options.allowed_host),
         frozenset({ANY_HOST} if options.cors else options.cors_origin),
     )

@@ -212,6 +212,7 @@ class _EngineReader(Collector):
         yield info
         yield _gauge("ninfer_max_concurrency", facts.max_concurrency)
         yield _gauge("ninfer_max_context_tokens", facts.max_context)
+        yield _gauge("ninfer_kv_capacity_tokens", facts.kv_tokens)
 
     def _named_as_vllm(self) -> Iterator[Metric]:
         snapshot = self._engine.engine.snapshot()

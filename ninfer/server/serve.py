@@ -4,16 +4,18 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ninfer.errors import UsageError
 from ninfer.log import get_logger
 from ninfer.server.app import create_app
+from ninfer.server.keys import KeyRing
 from ninfer.server.service import Service
 
 _log = get_logger(__name__)
@@ -74,23 +76,41 @@ async def serve(
     service: Service,
     listener: socket.socket,
     started: Callable[[Callable[[], None]], object] = lambda stop: None,
+    keys: KeyRing | None = None,
 ) -> None:
     """Serve until a signal asks to end. `started` is given what a signal would call.
 
-    With --restart it also ends when its engine has failed for good, to be started again.
+    With --restart it also ends when its engine has failed for good, to be started again. `keys`
+    stands in for those of the options.
     """
+    server = server_of(
+        create_app(service, keys), lambda: service.drain(service.options.drain_s), started
+    )
+    address = listener.getsockname()
+    _log.info("serving %s at http://%s:%d", service.model, address[0], address[1])
+    watch = asyncio.get_running_loop().create_task(_end_with_engine(service, server))
+    await server.serve([listener])
+    watch.cancel()
+
+
+def server_of(
+    app: ASGIApp,
+    drain: Callable[[], Awaitable[None]],
+    started: Callable[[Callable[[], None]], object],
+) -> uvicorn.Server:
+    """What serves an app on the running loop; a signal, or what `started` is given, drains it."""
     loop = asyncio.get_running_loop()
     drains: list[asyncio.Task[None]] = []
 
-    async def drain() -> None:
-        await service.drain(service.options.drain_s)
+    async def end() -> None:
+        await drain()
         server.should_exit = True
 
     def begin() -> None:
-        drains.append(loop.create_task(drain()))
+        drains.append(loop.create_task(end()))
 
     config = uvicorn.Config(
-        create_app(service),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -100,11 +120,7 @@ async def serve(
     )
     server = _Server(config, lambda: loop.call_soon_threadsafe(begin))
     started(begin)
-    address = listener.getsockname()
-    _log.info("serving %s at http://%s:%d", service.model, address[0], address[1])
-    watch = loop.create_task(_end_with_engine(service, server))
-    await server.serve([listener])
-    watch.cancel()
+    return server
 
 
 async def _end_with_engine(service: Service, server: uvicorn.Server) -> None:

@@ -33,7 +33,7 @@ from ninfer.server.metrics import Metrics
 from ninfer.server.options import ServerOptions, defaults_of
 from ninfer.server.reports import report_throughput
 from ninfer.server.request_log import RequestLog
-from ninfer.server.responses.store import ResponseStore
+from ninfer.server.responses.store import ResponseStore, StoredResponses
 from ninfer.server.turns import WrittenTurns
 
 T = TypeVar("T")
@@ -52,9 +52,16 @@ class Service:
     """What all routes share. One event loop uses it."""
 
     def __init__(
-        self, engine: AsyncEngine, options: ServerOptions, spans: Spans | None = None
+        self,
+        engine: AsyncEngine,
+        options: ServerOptions,
+        spans: Spans | None = None,
+        responses: StoredResponses | None = None,
     ) -> None:
-        """`spans` makes traces. Raises UsageError for a request log that cannot be opened."""
+        """`spans` makes traces; `responses` stands in for a store in memory.
+
+        Raises UsageError for a request log that cannot be opened.
+        """
         self.engine: Final = engine
         self.options: Final = options
         self.facts: Final[EngineFacts] = engine.engine.facts
@@ -65,8 +72,10 @@ class Service:
         self.metrics: Final = Metrics(engine, self.model)
         self.log: Final = RequestLog(options.request_log_jsonl)
         self.turns: Final = WrittenTurns(self.text.special_ids, self.text.added_id(_TURN_END))
-        self.responses: Final = ResponseStore(
-            options.response_store_max_records, options.response_store_max_mib << 20
+        self.responses: Final[StoredResponses] = (
+            ResponseStore(options.response_store_max_records, options.response_store_max_mib << 20)
+            if responses is None
+            else responses
         )
         self.created: Final = int(time.time())
         self.places: Final = self.facts.max_concurrency + self.facts.max_pending

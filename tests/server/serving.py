@@ -17,7 +17,9 @@ import openai
 from ninfer.engine import AsyncEngine, Engine, EngineOptions, GenerationOptions
 from ninfer.request import PreparedPrompt, TokenForcer
 from ninfer.server.journal import Spans
+from ninfer.server.keys import KeyRing
 from ninfer.server.options import ServerOptions
+from ninfer.server.responses.store import StoredResponses
 from ninfer.server.serve import listen, serve
 from ninfer.server.service import Service
 
@@ -123,15 +125,22 @@ def serving(
 
 @contextmanager
 def serving_engine(
-    engine: Engine, *, send_buffer: int = 0, spans: Spans | None = None, **options: Any
+    engine: Engine,
+    *,
+    send_buffer: int = 0,
+    spans: Spans | None = None,
+    keys: KeyRing | None = None,
+    responses: StoredResponses | None = None,
+    scripts: Scripts | None = None,
+    **options: Any,
 ) -> Iterator[Server]:
     """Serve a loaded engine. `send_buffer` bounds what the system takes for slow readers."""
-    scripts = Scripts()
+    scripts = scripts or Scripts()
     scripts.install(engine)
     # A machine that stalls must not put signs of life between the events a test counts.
     usual = {"port": 0, "model_id": "tiny", "drain_s": 0, "keep_alive_ms": 600_000}
     chosen = ServerOptions(**{**usual, **options})
-    service = Service(AsyncEngine(engine), chosen, spans)
+    service = Service(AsyncEngine(engine), chosen, spans, responses)
     listener = listen(chosen.host, chosen.port)
     if send_buffer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -139,7 +148,7 @@ def serving_engine(
     loop = asyncio.new_event_loop()
     stop: list[Any] = []
     thread = threading.Thread(
-        target=lambda: loop.run_until_complete(serve(service, listener, stop.append))
+        target=lambda: loop.run_until_complete(serve(service, listener, stop.append, keys))
     )
     thread.start()
     try:

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ninfer.log import get_logger
 from ninfer.server.errors import dump
@@ -46,6 +46,22 @@ def new_record(
         previous.size if previous else 0,
         len(dump(response)) + len(dump(list(given))),
     )
+
+
+class StoredResponses(Protocol):
+    """Where responses are kept. Each key, `owner`, sees its own."""
+
+    def put(self, record: Record) -> None:
+        """Keep a response."""
+
+    def get(self, owner: int, name: str) -> Record | None:
+        """A response of this owner."""
+
+    def item(self, owner: int, name: str) -> Item | None:
+        """An item of any response of this owner."""
+
+    def delete(self, owner: int, name: str) -> bool:
+        """Forget a response; whether it was there."""
 
 
 class ResponseStore:

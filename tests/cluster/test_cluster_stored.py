@@ -1,0 +1,3 @@
+"""The tests of one server, test_server_stored, through a gateway and two replicas."""
+
+from test_server_stored import *  # noqa: F403  # pytest collects them here as well
