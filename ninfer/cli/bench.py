@@ -29,7 +29,12 @@ NAMES = (
 )
 
 # Words in place of a name that have options of their own, and their modules.
-SUBCOMMANDS: Final = {"corpus": "bench_corpus", "compare": "bench_compare"}
+SUBCOMMANDS: Final = {
+    "corpus": "bench_corpus",
+    "compare": "bench_compare",
+    "serve": "bench_serve",
+    "http": "bench_http",
+}
 
 
 def build_parser() -> Parser:
@@ -39,7 +44,7 @@ def build_parser() -> Parser:
         "Measure this machine. Each benchmark checks its results first, and shows every figure "
         "beside a roof or a baseline measured in the same run.",
     )
-    others = " and ".join(SUBCOMMANDS)
+    others = ", ".join(SUBCOMMANDS)
     text = f"{', '.join(NAMES)}; {others} have options of their own, see 'ninfer bench corpus -h'"
     parser.add_argument("name", choices=NAMES, metavar="NAME", help=text)
     parser.add_argument(
