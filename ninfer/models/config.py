@@ -186,7 +186,7 @@ def stretched(config: ModelConfig, factor: float | None) -> ModelConfig:
     """The model with a context `factor` times as long by YaRN, decoder and MTP alike.
 
     Positions within the native context turn otherwise too, so answers move a little there. Block
-    drafters look back over a window that is far below it, and stay as they are. None or 1: as it is.
+    drafters look back over a window far below it, and stay as they are. None or 1: as it is.
     """
     if factor is None or factor == 1:
         return config
