@@ -34,6 +34,7 @@ SUBCOMMANDS: Final = {
     "compare": "bench_compare",
     "serve": "bench_serve",
     "http": "bench_http",
+    "start": "bench_start",
 }
 
 

@@ -94,7 +94,7 @@ class UploadRing:
                 if slot.released is not None:
                     slot.released()
                     slot.released = None
-                buffer = memoryview(slot.words.numpy())[:size]
+                buffer = slot.words.numpy().data[:size]
                 under_way.append((slot, start, size, self._pool.submit(read, start, buffer)))
             while under_way:
                 self._send(out, *under_way.popleft())
