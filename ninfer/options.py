@@ -57,3 +57,20 @@ def check_choices(options: Any) -> None:
         if choices and value is not None and value not in choices:
             allowed = ", ".join(choices)
             raise UsageError(f"{flag_of(spec.name, None)} {value}: must be one of {allowed}")
+
+
+def arguments_of(options: Any) -> list[str]:
+    """The command-line arguments that say what differs from the defaults."""
+    found: list[str] = []
+    for spec in fields(options):
+        value = getattr(options, spec.name)
+        if "help" not in spec.metadata or value == spec.default:
+            continue
+        flag = flag_of(spec.name, spec.default)
+        if isinstance(value, bool):
+            found.append(flag)
+        elif isinstance(value, tuple):
+            found += [word for item in value for word in (flag, str(item))]
+        else:
+            found += [flag, str(value)]
+    return found

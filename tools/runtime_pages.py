@@ -26,6 +26,8 @@ OPTION_CLASSES = (
     ("ninfer.audit.options", "AuditOptions"),
     ("ninfer.audit.options", "CompareOptions"),
     ("ninfer.bench.corpus.options", "CorpusOptions"),
+    ("ninfer.bench.serve.options", "ServeLoadOptions"),
+    ("ninfer.bench.serve.options", "TransportOptions"),
     ("ninfer.server.options", "ServerOptions"),
     ("ninfer.cluster.options", "ClusterOptions"),
     ("ninfer.cluster.options", "LoadOptions"),

@@ -1,6 +1,8 @@
 """The logical payload over one or several mapped files; part files are opened when first needed."""
 
 import mmap
+import os
+import weakref
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -30,13 +32,17 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 class _Run:
     """Bytes of one file: `count` of them from `offset` on."""
 
+    file: int
     mapping: mmap.mmap
     offset: int
     count: int
 
 
 class PayloadFiles:
-    """Ranges of the payload as tensors or bytes. Mappings are private and copy-on-write."""
+    """Ranges of the payload as tensors or bytes. Mappings are private and copy-on-write.
+
+    `read_into` may be called by several threads at once.
+    """
 
     def __init__(self, header: ArtifactHeader, entry_file: BinaryIO) -> None:
         """Map the entry file. Raises ArtifactError when it cannot be mapped."""
@@ -46,6 +52,8 @@ class PayloadFiles:
         self._mappings: dict[int, mmap.mmap] = {
             0: _mapped(entry_file, header.path, header.file_size)
         }
+        self._descriptors: dict[int, int] = {}
+        self._keep(0, entry_file)
 
     def view(self, offset: int, count: int) -> Tensor:
         """Bytes [count] uint8 of the payload; a view where they lie aligned in one file.
@@ -69,6 +77,32 @@ class PayloadFiles:
         runs = self._runs(offset, count)
         return b"".join(run.mapping[run.offset : run.offset + run.count] for run in runs)
 
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill `out` with bytes of the payload, past the mappings: reads of many pages at once.
+
+        Raises as `view` does, and ArtifactError when the system cannot read it.
+        """
+        done = 0
+        for run in self._runs(offset, len(out)):
+            part, place = out[done : done + run.count], run.offset
+            done += run.count
+            while part:
+                try:
+                    count = os.preadv(self._descriptors[run.file], [part], place)
+                except OSError as error:
+                    raise ArtifactError(
+                        f"{self._header.path}: cannot be read: {error.strerror}"
+                    ) from error
+                if not count:
+                    raise ArtifactError(f"{self._header.path}: was cut while it was read")
+                part, place = part[count:], place + count
+
+    def _keep(self, index: int, file: BinaryIO) -> None:
+        """Keep a way to read a file after its own object is closed."""
+        descriptor = os.dup(file.fileno())
+        self._descriptors[index] = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
     def _runs(self, offset: int, count: int) -> list[_Run]:
         runs = []
         start = 0
@@ -76,7 +110,7 @@ class PayloadFiles:
             low, high = max(offset, start), min(offset + count, end)
             if low < high:
                 first = PAYLOAD_ALIGNMENT if index else self._header.payload_offset
-                runs.append(_Run(self._mapping(index), first + low - start, high - low))
+                runs.append(_Run(index, self._mapping(index), first + low - start, high - low))
             start = end
         assert sum(run.count for run in runs) == count, (offset, count, self._ends)
         return runs
@@ -90,6 +124,7 @@ class PayloadFiles:
         assert span.path is not None, index
         path = self._header.path.with_name(span.path)
         with open_part(path, index, span, self._header.artifact_id) as file:
+            self._keep(index, file)
             return _mapped(file, path, PAYLOAD_ALIGNMENT + span.payload_bytes)
 
 

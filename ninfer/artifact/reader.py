@@ -1,6 +1,7 @@
 """Map an artifact file and hand out its tensors and resources by name."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -91,6 +92,27 @@ class Artifact:
             raise InventoryError(f"{self.path}: object {name!r} is a resource, not a tensor")
         words = self._open().view(entry.offset, entry.bytes)
         return view_object(entry, words)
+
+    def tensor_through(
+        self, name: str, fetch: Callable[[int, Callable[[int, memoryview], None]], Tensor]
+    ) -> Tensor | PackedMatrix:
+        """The tensor object of that name over bytes that `fetch` brings where it wants them.
+
+        It is given their number and what fills a buffer from an offset on, for any thread. Raises
+        as `tensor` does.
+        """
+        entry = self.entry(name)
+        if not isinstance(entry, TensorEntry):
+            raise InventoryError(f"{self.path}: object {name!r} is a resource, not a tensor")
+        payload = self._open()
+        # Opens part files, which only one thread may do.
+        payload.view(entry.offset, min(entry.bytes, 1))
+        payload.view(entry.offset + entry.bytes - 1, 1)
+
+        def read(start: int, out: memoryview) -> None:
+            payload.read_into(entry.offset + start, out)
+
+        return view_object(entry, fetch(entry.bytes, read))
 
     def resource(self, name: str) -> bytes:
         """A copy of the resource of that name.

@@ -29,7 +29,14 @@ NAMES = (
 )
 
 # Words in place of a name that have options of their own, and their modules.
-SUBCOMMANDS: Final = {"box": "bench_box", "corpus": "bench_corpus", "compare": "bench_compare"}
+SUBCOMMANDS: Final = {
+    "box": "bench_box",
+    "corpus": "bench_corpus",
+    "compare": "bench_compare",
+    "serve": "bench_serve",
+    "http": "bench_http",
+    "start": "bench_start",
+}
 
 
 def build_parser() -> Parser:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 
 from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse
-from ninfer.engine.options import EngineOptions, PlanOptions, check_sizes
+from ninfer.engine.options import EngineOptions, check_sizes
+from ninfer.engine.plan_options import PlanOptions
 from ninfer.engine.sizes import size_of
 from ninfer.log import configure
 

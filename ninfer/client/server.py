@@ -24,10 +24,12 @@ class ChatServer:
     """A server at `root`, an address without `/v1`. Every failure is a ServerError naming it.
 
     `key` is sent as a bearer token and shown nowhere; `key_env` is the variable that a refusal
-    advises to set.
+    advises to set. At most `connections` requests are under way at once, further ones wait.
     """
 
-    def __init__(self, root: str, key: str | None = None, key_env: str = "") -> None:
+    def __init__(
+        self, root: str, key: str | None = None, key_env: str = "", *, connections: int = 100
+    ) -> None:
         self.root = root
         self._advice = f"; set {key_env} to the server's key" if key_env else ""
         headers = {"User-Agent": f"ninfer/{VERSION}"}
@@ -35,7 +37,10 @@ class ChatServer:
             headers["Authorization"] = f"Bearer {key}"
         # Proxies of the environment are for the world outside, not for this machine.
         local = httpx.URL(root).host in ("127.0.0.1", "localhost", "::1")
-        self._http = httpx.Client(timeout=_TIMEOUT, headers=headers, trust_env=not local)
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        self._http = httpx.Client(
+            timeout=_TIMEOUT, headers=headers, trust_env=not local, limits=limits
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from ninfer.errors import InventoryError, UsageError
 from ninfer.frontend import Frontend
 from ninfer.models import ModelConfig
 from ninfer.models.components import with_addressable
+from ninfer.models.config import stretched
 from ninfer.models.qwen3_6 import (
     TextWeights,
     VisionWeights,
@@ -77,7 +78,8 @@ def load_model(
         vision=options.vision,
         media_cache=options.media_cache_mib << 20,
     )
-    config = contents.config
+    config = stretched(contents.config, options.yarn_factor)
+    contents = replace(contents, config=config)
     objects = _objects(contents, TEXT_PREFIX)
     if options.vision:
         objects |= _objects(contents, VISION_PREFIX)

@@ -14,6 +14,8 @@ from ninfer.request import REPETITION_BOUNDS, LogitBias, TemplateOptions
 KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
 # Bytes of one entry of the recurrent states.
 STATE_BYTES: Final = {"fp32": 4, "bf16": 2}
+# Positions up to a million keep their accuracy, four times the models' own context.
+MOST_STRETCH: Final = 4
 # What holds for sampling values that are not given.
 PRESET: Final = "the model's preset"
 # What --prefix-dir may take unless told otherwise: a handful of long conversations of a 27B model.
@@ -28,6 +30,13 @@ class EngineOptions:
 
     artifact: Path  # a file, or the name of an artifact of the package
     max_context: int = option(2048, "tokens one sequence may hold", metavar="N")
+    yarn_factor: float | None = option(
+        None,
+        "stretch the model's context by YaRN so many times, up to 4; moves the answers to short "
+        "prompts a little too, so only for prompts that need it",
+        metavar="X",
+        unset="1, the model's own context",
+    )
     max_concurrency: int = option(1, "sequences that may run at once, 1..64", metavar="N")
     kv_capacity: int | None = option(
         None,
@@ -207,19 +216,6 @@ class GenerationOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """What `ninfer plan` asks besides the engine's options."""
-
-    device_memory: str | None = option(
-        None,
-        "free memory of the card to plan for, 24GiB for one",
-        metavar="SIZE",
-        unset="what is free on --device",
-    )
-    json: bool = option(False, "print one JSON object")
-
-
-@dataclass(frozen=True, slots=True)
 class RunOptions:
     """What the one-shot command line asks besides engine and generation."""
 
@@ -271,6 +267,9 @@ def check_sizes(options: EngineOptions) -> None:
     check_choices(options)
     if options.max_context <= 0:
         raise UsageError(f"--max-context {options.max_context}: must be positive")
+    factor = options.yarn_factor
+    if factor is not None and not 1 <= factor <= MOST_STRETCH:  # NaN is in no range
+        raise UsageError(f"--yarn-factor {factor}: must be 1..{MOST_STRETCH}")
     if not 1 <= options.max_concurrency <= MOST_SEQUENCES:
         raise UsageError(
             f"--max-concurrency {options.max_concurrency}: must be 1..{MOST_SEQUENCES}"

@@ -98,7 +98,10 @@ def plan_engine(
 def _check_model(options: EngineOptions, model: ModelSizes) -> None:
     native = model.config.text.context
     if options.max_context > native:
-        raise UsageError(f"--max-context {options.max_context}: the model's limit is {native}")
+        raise UsageError(
+            f"--max-context {options.max_context}: the model's limit is {native}; --yarn-factor "
+            "raises it"
+        )
     most = options.max_concurrency * pages_for(options.max_context) * PAGE_SIZE
     if options.kv_capacity is not None and options.kv_capacity > most:
         raise UsageError(

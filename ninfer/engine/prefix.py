@@ -37,6 +37,7 @@ def prefix_options(
         "state": str(sizes.state_dtype),
         "weights": "decoded" if decoded else "packed",
         "drafter": options.spec,
+        "yarn": float(options.yarn_factor or 1),
         "decoded": options.reuse_decoded,
         "backend": backend,
         "device": _device_name(sizes.device),

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ninfer.artifact import Artifact
+from ninfer.engine.upload import CudaCard, UploadRing
 from ninfer.errors import PayloadError
 from ninfer.models.qwen3_6 import WeightSource
 from ninfer.ops.tensors import StoredWeight
@@ -33,12 +34,14 @@ def weight_source(
     PayloadError, naming object and place, for numbers that no writer may produce: all words are
     looked at where loading reads them anyway or the device reads them fast, otherwise the scales.
     """
+    ring = UploadRing(CudaCard(residency.device)) if residency.device.type == "cuda" else None
     total = sum(artifact.entry(name).bytes for name in objects)
     done = 0
 
     def source(name: str) -> StoredWeight:
         nonlocal done
-        weight = _on_device(name, artifact.tensor(name), residency)
+        stored = artifact.tensor_through(name, ring.fetch) if ring else artifact.tensor(name)
+        weight = _on_device(name, stored, residency)
         done += artifact.entry(name).bytes
         progress(name, done, total)
         return weight

@@ -1,7 +1,7 @@
 """Options and hardware to resolved sizes: device, number formats, residency, capacity."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from ninfer.engine.plan import EnginePlan, has_rounds, model_sizes, plan_engine,
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.log import get_logger
+from ninfer.models.config import stretched
 from ninfer.ops.dispatch import TRITON
 from ninfer.runtime import RoundOptions, RuntimeConfig
 from ninfer.runtime.memory_plan import ModelSizes
@@ -105,6 +106,7 @@ def plan_artifact(
     """
     with open_artifact(locate(options.artifact)) as artifact:
         contents = read_contents(artifact)
+        contents = replace(contents, config=stretched(contents.config, options.yarn_factor))
         model = model_sizes(artifact.directory, contents)
         identity = artifact.identity
     is_stated = memory is not None and options.device != "cpu"

@@ -26,7 +26,12 @@ def row_calls(text: TextConfig, count: int) -> Iterator[Callable[[], object]]:
         yield partial(ops.add_rmsnorm, hidden, hidden, weight, eps=text.eps, unit_offset=offset)
     positions = torch.empty(3, count, dtype=torch.int64, device=_META)
     turn = partial(
-        ops.mrope, positions=positions, theta=attention.rope_theta, rotary_dim=attention.rotary_dim
+        ops.mrope,
+        positions=positions,
+        theta=attention.rope_theta,
+        rotary_dim=attention.rotary_dim,
+        factor=attention.rope_factor,
+        native=attention.native,
     )
     for heads in (attention.query_heads, attention.kv_heads):
         fused = _heads(count, heads, attention.head_dim)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ninfer.errors import ConfigError
@@ -21,6 +21,8 @@ class AttentionSizes:
     head_dim: int
     rotary_dim: int
     rope_theta: float
+    rope_factor: float = 1.0  # of YaRN, beyond a context of `native` positions; 1 is none
+    native: int = 1
 
     @property
     def query_width(self) -> int:
@@ -178,6 +180,20 @@ class ModelConfig:
     dflash: DflashConfig | None = None
     dflash2: Dflash2Config | None = None
     generation: str = GENERATIONS[0]
+
+
+def stretched(config: ModelConfig, factor: float | None) -> ModelConfig:
+    """The model with a context `factor` times as long by YaRN, decoder and MTP alike.
+
+    Positions within the native context turn otherwise too, so answers move a little there. Block
+    drafters look back over a window far below it, and stay as they are. None or 1: as it is.
+    """
+    if factor is None or factor == 1:
+        return config
+    text = config.text
+    attention = replace(text.attention, rope_factor=factor, native=text.context)
+    text = replace(text, attention=attention, context=int(factor * text.context))
+    return replace(config, text=text)
 
 
 # A damaged file must not ask for endless work.

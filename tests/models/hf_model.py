@@ -47,13 +47,13 @@ MOE = {
 }
 
 
-def reference_model(*, moe: bool) -> torch.nn.Module:
+def reference_model(*, moe: bool, rope: dict | None = None) -> torch.nn.Module:
     """A random float32 model whose norms and decay rates are not at their initial values.
 
     Branches are weaker than the residual stream. At full strength eight random layers turn
     one rounding into a difference near 1e-3, for transformers against its own float64 run too.
     """
-    fields = {**TEXT, "rope_parameters": {**ROPE, "mrope_section": [3, 3, 2]}}
+    fields = {**TEXT, "rope_parameters": {**(rope or ROPE), "mrope_section": [3, 3, 2]}}
     if moe:
         model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**{**fields, **MOE}))
     else:

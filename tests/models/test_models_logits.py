@@ -1,9 +1,12 @@
 """Logits of the text models against transformers, and prefill cut in different ways."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from hf_model import our_config, our_weights, reference_model
+from hf_model import ROPE, our_config, our_weights, reference_model
 
+from ninfer.models.config import stretched
 from ninfer.models.qwen3_6 import decode, logits
 from ninfer.runtime import RuntimeConfig, pages_for
 from ninfer.runtime.batch import Piece, build_batch
@@ -16,9 +19,13 @@ CONTEXT = 384
 class Harness:
     """Our model and the transformers model with the same weights, both in float32."""
 
-    def __init__(self, moe: bool) -> None:
-        self.reference = reference_model(moe=moe)
+    def __init__(self, moe: bool, rope: dict | None = None) -> None:
+        """`rope` stretches the context as its YaRN says."""
+        self.reference = reference_model(moe=moe, rope=rope)
         self.config = our_config(moe=moe)
+        if rope is not None:
+            text = replace(self.config.text, context=rope["original_max_position_embeddings"])
+            self.config = stretched(replace(self.config, text=text), rope["factor"])
         self.weights = our_weights(self.reference, self.config)
 
     @torch.inference_mode()
@@ -72,6 +79,19 @@ def test_logits_equal_transformers(harness: Harness, length: int) -> None:
     tokens = prompt_of(length)
     (ours,) = harness.ours([tokens], [length])
     assert (ours - harness.expected(tokens)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("moe", [False, True])
+@pytest.mark.parametrize("factor", [2.0, 4.0])
+def test_logits_of_a_stretched_context_equal_transformers(moe: bool, factor: float) -> None:
+    """Natively 64 tokens, so that every frequency has its part: kept, mixed and divided."""
+    yarn = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": 64}
+    stretched, tokens = Harness(moe, {**ROPE, **yarn}), prompt_of(200)
+    (ours,) = stretched.ours([tokens], [200])
+    wanted = stretched.expected(tokens)
+    assert (ours - wanted).abs().max() < 1e-4
+    # Or the factor would not have reached both.
+    assert (Harness(moe).expected(tokens) - wanted).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("cut", [1, 7, 64, 100, 128])

@@ -287,6 +287,22 @@ def test_rounds_of_other_sizes_are_other_costs() -> None:
     assert (alone, together) == (3, 0)
 
 
+def test_the_window_shrinks_as_the_batch_grows() -> None:
+    """Rows are free while memory bounds a round, and have their price once products do."""
+    means = []
+    for count in (1, 4, 16, 48):
+        cost = {
+            drafts: max(10.0, 0.25 * count * (1 + drafts)) + 0.2 * drafts
+            for drafts in (0, 1, 2, 3, 5)
+        }
+        racing = RoundRace(0.7, count, cost=cost)
+        racing.run(300)
+        late = racing.widths[-100:]
+        means.append(sum(late) / len(late))
+    assert means[0] > 4 and means[-1] < 1, means
+    assert means == sorted(means, reverse=True), means
+
+
 def test_the_same_rounds_give_the_same_windows() -> None:
     first, second = (RoundRace(0.5, 3, cost=ROUNDS["35b"]) for _ in range(2))
     first.run(300)

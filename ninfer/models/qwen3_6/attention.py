@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ninfer import ops
-from ninfer.models.config import TextConfig
+from ninfer.models.config import AttentionSizes, TextConfig
 from ninfer.models.forward_batch import ForwardBatch
 from ninfer.models.qwen3_6.projection import project
 from ninfer.models.qwen3_6.weights import AttentionWeights
@@ -25,10 +25,19 @@ def attention_mixer(
     value = parts["value"].unflatten(-1, (sizes.kv_heads, sizes.head_dim))  # [T, Hkv, D]
     query = ops.rmsnorm(query, weights.query_norm, eps=text.eps, unit_offset=True)
     key = ops.rmsnorm(key, weights.key_norm, eps=text.eps, unit_offset=True)
-    theta, rotary_dim = sizes.rope_theta, sizes.rotary_dim
-    query = ops.mrope(query, batch.positions, theta=theta, rotary_dim=rotary_dim)
-    key = ops.mrope(key, batch.positions, theta=theta, rotary_dim=rotary_dim)
+    query, key = _rotated(query, sizes, batch), _rotated(key, sizes, batch)
     ops.write_kv(key, value, cache, batch.kv_slots)
     mixed = ops.paged_attention(query, cache, batch.rows, scale=sizes.scale)  # [T, Hq, D]
     gated = ops.sigmoid_mul(mixed.flatten(-2), parts["gate"])  # [T, query_width]
     return ops.linear(gated, weights.output)
+
+
+def _rotated(heads: Tensor, sizes: AttentionSizes, batch: ForwardBatch) -> Tensor:
+    return ops.mrope(
+        heads,
+        batch.positions,
+        theta=sizes.rope_theta,
+        rotary_dim=sizes.rotary_dim,
+        factor=sizes.rope_factor,
+        native=sizes.native,
+    )

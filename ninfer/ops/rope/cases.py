@@ -17,6 +17,21 @@ def _text(
     return Call({"x": x, "positions": positions, "theta": theta, "rotary_dim": rotary})
 
 
+def _stretched(factor: float, native: int, dim: int, rotary: int, inputs: Inputs) -> Call:
+    positions = inputs.integers(0, round(factor * native), 3, 6)
+    x = inputs.normal(6, 2, dim)
+    return Call(
+        {
+            "x": x,
+            "positions": positions,
+            "theta": 1e7,
+            "rotary_dim": rotary,
+            "factor": factor,
+            "native": native,
+        }
+    )
+
+
 def _three_axes(inputs: Inputs) -> Call:
     x, positions = inputs.normal(9, 2, 64), inputs.integers(0, 4096, 3, 9)
     return Call({"x": x, "positions": positions, "theta": 1e7, "rotary_dim": 32})
@@ -30,4 +45,6 @@ CASES: Final = (
     Case(mrope, "one_pair", partial(_text, 1, 1, 6, 2, 5, 1e4)),
     Case(mrope, "no_rows", partial(_text, 0, 2, 64, 32, 0, 1e7)),
     Case(mrope, "three_axes", _three_axes),
+    Case(mrope, "stretched", partial(_stretched, 2.0, 262_144, 256, 64)),
+    Case(mrope, "stretched_far", partial(_stretched, 4.0, 4096, 16, 16)),
 )

@@ -20,6 +20,10 @@ def rotate_heads(
     HEADS: tl.constexpr,
     PAIRS: tl.constexpr,  # a power of two that holds HALF
     REST: tl.constexpr,  # one that holds what passes through
+    FACTOR: tl.constexpr,  # of YaRN; 1 is none, and what follows is not read
+    LOW: tl.constexpr,
+    HIGH: tl.constexpr,
+    SCALE: tl.constexpr,
 ):
     """Heads of a token with their first 2 HALF numbers turned; grid (tokens, blocks of heads)."""
     t = tl.program_id(0).to(tl.int64)
@@ -27,13 +31,20 @@ def rotate_heads(
     pair = tl.arange(0, PAIRS)
     # Turns, of which whole ones are left out while the number still has all its bits.
     exponent = pair.to(tl.float64) * tl.full((), -LOG2_THETA / HALF, tl.float64)
+    frequency = tl.exp2(exponent)
+    if FACTOR != 1.0:
+        place = (pair.to(tl.float64) - LOW) / tl.full((), HIGH - LOW, tl.float64)
+        slowed = tl.minimum(tl.maximum(place, 0.0), 1.0)
+        frequency = frequency * (1.0 - slowed) + frequency / FACTOR * slowed
     axis = positions + (pair % 3) * axis_stride + t * position_stride
     position = tl.load(axis, mask=pair < HALF, other=0).to(tl.float64)
-    turns = position * tl.exp2(exponent) * tl.full((), 0.15915494309189535, tl.float64)
+    turns = position * frequency * tl.full((), 0.15915494309189535, tl.float64)
     angle = ((turns - tl.floor(turns + 0.5)) * tl.full((), 6.283185307179586, tl.float64)).to(
         tl.float32
     )
     cosine, sine = tl.cos(angle)[None, :], tl.sin(angle)[None, :]
+    if FACTOR != 1.0:
+        cosine, sine = cosine * SCALE, sine * SCALE
     live = (head < H) & (pair < HALF)[None, :]
     source = x + t * token_stride + head * head_stride
     to = out + (t * H + head) * D
