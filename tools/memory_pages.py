@@ -5,13 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ninfer.artifact import Identity
-from ninfer.bench.artifact import full_directory
-from ninfer.engine.contents import ModelContents
 from ninfer.engine.options import EngineOptions
-from ninfer.engine.plan import model_sizes, plan_engine
-from ninfer.models import resolve_config
-from ninfer.models.qwen3_6 import recipe_for
-from ninfer.models.qwen3_6.parameters import stored_table
+from ninfer.engine.plan import plan_engine
+from ninfer.engine.registered import registered_sizes
 from ninfer.runtime.memory_plan import ModelSizes
 from tools.markdown import code, page, table
 
@@ -37,13 +33,6 @@ _MIB: Final = 1 << 20
 # Enough for any of them: nothing may give way here.
 _MEMORY: Final = 1 << 50
 _BF16_BYTES: Final = 2
-
-
-def sizes_of(identity: Identity) -> ModelSizes:
-    """A registered artifact as the plan sees it; no file is needed for that."""
-    config = resolve_config(identity, None)
-    table_of = stored_table(config, recipe_for(config, identity.weights_id))
-    return model_sizes(full_directory(identity), ModelContents(config, table_of, {}))
 
 
 def parts_of(model: ModelSizes, choice: dict[str, Any]) -> dict[str, int]:
@@ -76,7 +65,7 @@ def memory(root: Path) -> str | None:
 
 def section(identity: Identity) -> Iterator[str]:
     """Heading and table of one artifact, the columns being the parts that any choice has."""
-    model = sizes_of(identity)
+    model = registered_sizes(identity)
     found = {
         name: parts_of(model, choice)
         for name, choice in CHOICES.items()

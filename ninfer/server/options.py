@@ -4,13 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ninfer.engine.options import (
-    PRESET,
-    EngineOptions,
-    GenerationOptions,
-    check_engine,
-    check_generation,
-)
+from ninfer.engine.generation_options import PRESET, GenerationOptions, check_generation
+from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, option, refuse_later

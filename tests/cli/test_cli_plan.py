@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from ninfer.bench.artifact import full_directory, write_sparse
+from ninfer.bench.artifact import IDENTITY, write_sparse
 from ninfer.cli import main
+from ninfer.engine.registered import full_directory
 
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file with the directory of the 27B and a hole for its payload."""
     path = tmp_path_factory.mktemp("plan") / "27b.ninfer"
-    write_sparse(path, full_directory())
+    write_sparse(path, full_directory(IDENTITY))
     return str(path)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from ninfer.artifact import open_artifact
-from ninfer.bench.artifact import full_directory, write_sparse
+from ninfer.bench.artifact import IDENTITY, write_sparse
 from ninfer.engine import Engine, EngineOptions
 from ninfer.engine import resolve as resolving
 from ninfer.engine.contents import read_contents
 from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal, remedies
+from ninfer.engine.registered import full_directory
 from ninfer.engine.resolve import plan_artifact, resolve
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.runtime.memory_plan import ModelSizes
@@ -26,7 +27,7 @@ GIB = 1 << 30
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with the directory of the 27B and a hole for its payload."""
     path = tmp_path_factory.mktemp("plan") / "27b.ninfer"
-    write_sparse(path, full_directory())
+    write_sparse(path, full_directory(IDENTITY))
     return path
 
 
