@@ -24,6 +24,8 @@ CHOICES: Final[dict[str, dict[str, Any]]] = {
     "--spec mtp --lm-head-draft": {"spec": "mtp", "lm_head_draft": True},
     "--spec dflash": {"spec": "dflash"},
     "--vision": {"vision": True},
+    "--vision --host-vision": {"vision": True, "host_vision": True},
+    "--host-embeddings": {"host_embeddings": True},
     "--kv-dtype int8": {"kv_dtype": "int8"},
     "--kv-dtype fp8": {"kv_dtype": "fp8"},
     "--state-dtype bf16": {"state_dtype": "bf16"},

@@ -117,6 +117,15 @@ class EngineOptions:
         metavar="N",
     )
     vision: bool = option(False, "load the vision tower, to take images and videos")
+    host_vision: bool = option(
+        False,
+        "keep the vision tower in host memory; each picture brings it to the device part by part",
+    )
+    host_embeddings: bool = option(
+        False,
+        "keep the table of embeddings in host memory; then every decode step runs from the host, "
+        "without rounds and CUDA graphs",
+    )
     media_cache_mib: int = option(
         0, "memory for decoded images and videos that may come again; 0: none", metavar="N"
     )
@@ -187,6 +196,8 @@ def check_sizes(options: EngineOptions) -> None:
             f"--kv-capacity {options.kv_capacity}: must be at least --max-context "
             f"({options.max_context})"
         )
+    if options.host_vision and not options.vision:
+        raise UsageError("--host-vision: needs --vision")
     _check_drafts(options)
     _check_prefix(options)
     if options.max_pending_requests <= 0:

@@ -22,6 +22,7 @@ def plan_dict(plan: EnginePlan, model: ModelSizes, identity: Identity) -> dict[s
         "missing": memory.missing,
         "left": max(memory.memory - memory.margin - memory.total, 0),
         "parts": dict(memory.parts),
+        "host": memory.host,
         "max_context": demand.max_context,
         "max_concurrency": demand.sequences,
         "weights": "decoded" if demand.decoded else "packed",
@@ -49,6 +50,7 @@ def plan_lines(plan: EnginePlan, model: ModelSizes, identity: Identity) -> list[
         f"context  {demand.max_context:,} tokens, {demand.sequences} at once, weights {form}",
         f"KV       {memory.tokens:,} tokens as {demand.kv_format}: {memory.pages:,} pages of "
         f"{memory.page_bytes:,} bytes",
+        *([f"host     {memory.host:,} bytes of weights"] if memory.host else []),
         "",
         *(f"{name:18} {size:>17,} bytes {size / _GIB:9.2f} GiB" for name, size in rows),
         "",

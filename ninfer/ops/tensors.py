@@ -43,6 +43,19 @@ Weight = StoredWeight | ResidentMatrix
 
 
 @dataclass(frozen=True, slots=True)
+class HostTable:
+    """A matrix [N, D] in host memory whose rows are looked up for ids that may lie elsewhere."""
+
+    stored: StoredWeight
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Logical size [N, D]."""
+        rows, columns = self.stored.shape
+        return rows, columns
+
+
+@dataclass(frozen=True, slots=True)
 class RaggedRows:
     """Which token rows belong to which sequence, and where their caches are.
 

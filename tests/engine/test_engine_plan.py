@@ -59,6 +59,9 @@ def applied(options: EngineOptions, remedy: str) -> EngineOptions:
             off = {"spec": None, "draft_tokens": None, "lm_head_draft": False}
             options = replace(options, **(off if name == "spec" else {name: False}))
             continue
+        if " " not in part:
+            options = replace(options, **{part.removeprefix("--").replace("-", "_"): True})
+            continue
         flag, value = part.split()
         name = flag.removeprefix("--").replace("-", "_")
         number = int(value) if value.isdecimal() else value
