@@ -9,7 +9,7 @@ from ninfer.errors import UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, option, refuse_later
 
-KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "nvfp4", "k8v4")
+KV_DTYPES: Final = ("bf16", "int8", "fp32", "fp8", "int4", "nvfp4", "k8v4")
 # Bytes of one entry of the recurrent states.
 STATE_BYTES: Final = {"fp32": 4, "bf16": 2}
 # What --prefix-dir may take unless told otherwise: a handful of long conversations of a 27B model.

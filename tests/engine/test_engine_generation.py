@@ -203,7 +203,7 @@ def test_packed_and_decoded_weights_give_the_same_text(micro_artifacts: dict[str
     assert results["packed"] == results["decoded"]
 
 
-@pytest.mark.parametrize("kv_dtype", ["int8", "fp8"])
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8", "int4"])
 @pytest.mark.parametrize("state_dtype", ["fp32", "bf16"])
 def test_narrow_numbers_run(
     micro_artifacts: dict[str, Path], kv_dtype: str, state_dtype: str

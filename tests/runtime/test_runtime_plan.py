@@ -155,7 +155,7 @@ def test_an_unknown_kv_format_is_refused() -> None:
         plan_memory(DENSE, demand(kv_format="fp3"), GIB)
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8", "fp32"])
+@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8", "fp32", "int4"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("state", [torch.bfloat16, torch.float32])
 def test_the_plan_counts_what_the_caches_allocate(
