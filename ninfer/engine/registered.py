@@ -1,10 +1,20 @@
 """Published artifacts as a plan sees them, from their built-in sizes: no file is needed."""
 
+from functools import cache
+from pathlib import Path
 from typing import Final
 
-from ninfer.artifact import Directory, Identity, ResourceSpec, TensorSpec, plan_directory
-from ninfer.artifact.published import PUBLISHED, find_published
-from ninfer.engine.contents import ModelContents
+from ninfer.artifact import (
+    Directory,
+    Identity,
+    ResourceSpec,
+    TensorSpec,
+    open_artifact,
+    plan_directory,
+)
+from ninfer.artifact.packaged import locate
+from ninfer.artifact.published import ALIASES, PUBLISHED, find_published
+from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.plan import model_sizes
 from ninfer.models import TensorSpec as TensorWanted
 from ninfer.models import object_specs, resolve_config
@@ -36,6 +46,7 @@ def full_directory(identity: Identity) -> Directory:
     return plan_directory(identity, specs)
 
 
+@cache
 def registered_sizes(identity: Identity) -> ModelSizes:
     """Sizes and weights of a registered artifact; what framing v3 adds to one is not counted."""
     config = resolve_config(identity, None)
@@ -43,6 +54,16 @@ def registered_sizes(identity: Identity) -> ModelSizes:
     return model_sizes(full_directory(identity), ModelContents(config, table, {}))
 
 
-def identity_of(name: str) -> Identity:
-    """The identity of a published artifact's alias or id. Raises UsageError for an unknown one."""
-    return IDENTITIES[find_published(name)[0].alias]
+def model_of(name: str) -> tuple[ModelSizes, Identity]:
+    """A file, an artifact of the package, or a published artifact by alias or id, as plans see it.
+
+    Raises UsageError for a bare word that is none of these, ArtifactError or ConfigError for a file
+    that is not a whole model.
+    """
+    known = {*ALIASES, *(str(identity) for identity in IDENTITIES.values())}
+    if name in known and not Path(name).exists():
+        identity = IDENTITIES[find_published(name)[0].alias]
+        return registered_sizes(identity), identity
+    with open_artifact(locate(Path(name))) as artifact:
+        contents = read_contents(artifact)
+        return model_sizes(artifact.directory, contents), artifact.identity

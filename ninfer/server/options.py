@@ -97,6 +97,10 @@ class ServerOptions:
         metavar="FILE",
         unset="none",
     )
+    auto: bool = option(
+        False,
+        "choose the engine's options that are not given by what fits; what gives way is logged",
+    )
     jev: bool = option(False, "score branches of an answer", later="*")
     max_request_mib: int = option(384, "size of a request's body", metavar="N")
     media_live_mib: int = option(

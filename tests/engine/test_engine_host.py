@@ -14,10 +14,10 @@ from PIL import Image
 from ninfer.artifact import open_artifact
 from ninfer.artifact.packaged import locate
 from ninfer.engine import Engine, EngineOptions, GenerationOptions, parse_conversation
+from ninfer.engine.card_plan import CardPlan, plan_one, target_of
 from ninfer.engine.contents import read_contents
 from ninfer.engine.options import check_engine
 from ninfer.engine.plan import EMBEDDING
-from ninfer.engine.resolve import plan_artifact
 from ninfer.engine.speculation import drafter_prefixes
 from ninfer.errors import UsageError
 from ninfer.models.qwen3_6 import vision_weights
@@ -111,6 +111,11 @@ def test_a_tower_that_is_not_loaded_cannot_be_in_host_memory() -> None:
         check_engine(EngineOptions(Path("a.ninfer"), host_vision=True))
 
 
+def planned_file(options: EngineOptions, memory: int | None = None) -> CardPlan:
+    """The plan of a file that is not loaded."""
+    return plan_one(options, target_of(options, None, memory), None)
+
+
 def held(part: object) -> int:
     """Bytes of all weights below a view."""
     if isinstance(part, torch.Tensor) or hasattr(part, "nbytes"):
@@ -146,9 +151,9 @@ def test_the_plan_counts_what_the_engine_holds(
     options = EngineOptions(path, device="cpu", max_context=512, weights=weights, **choice)
     if choice.get("spec") == "dflash" and kind != "moe":
         with pytest.raises(UsageError, match="--spec dflash: the drafters"):
-            plan_artifact(options, None)
+            planned_file(options)
         return
-    plan, _, _ = plan_artifact(options, None)
+    plan = planned_file(options).plan
     engine, parts = Engine.load(options), plan.memory.parts
     model = engine._model
     planned = {name: size for name, size in parts.items() if name.endswith("weights")}
