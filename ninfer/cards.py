@@ -15,6 +15,8 @@ _FIRST_FP8: Final = 89
 # torch counts 23.6 of 24 GiB on a 4090, 31.4 of 32 on a 5090, 15.6 of 16 on a 4060 Ti, 139.8 of 141
 # on an H200 and 79.1 of 80 on an H100.
 _USABLE: Final = 0.975
+# What the context of a program takes before its first tensor: 300 to 450 MiB on recent cards.
+_CONTEXT: Final = 448 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class Card:
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes that an idle card lets a program have, the driver's own part taken off."""
-        return int(self.memory_gib * _USABLE * 2**30)
+        """Bytes that an idle card lets a program have: less the driver's part and a context."""
+        return int(self.memory_gib * _USABLE * 2**30) - _CONTEXT
 
 
 CARDS: Final[tuple[Card, ...]] = (

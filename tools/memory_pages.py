@@ -9,6 +9,7 @@ from ninfer.engine.options import EngineOptions
 from ninfer.engine.plan import plan_engine
 from ninfer.engine.registered import registered_sizes
 from ninfer.runtime.memory_plan import ModelSizes
+from tools.card_pages import card_sections
 from tools.markdown import code, page, table
 
 ARTIFACTS: Final = (
@@ -28,6 +29,7 @@ CHOICES: Final[dict[str, dict[str, Any]]] = {
     "--host-embeddings": {"host_embeddings": True},
     "--kv-dtype int8": {"kv_dtype": "int8"},
     "--kv-dtype fp8": {"kv_dtype": "fp8"},
+    "--kv-dtype int4": {"kv_dtype": "int4"},
     "--state-dtype bf16": {"state_dtype": "bf16"},
     "--kv-dtype int8 --spec mtp --vision": {"kv_dtype": "int8", "spec": "mtp", "vision": True},
 }
@@ -55,6 +57,7 @@ def memory(root: Path) -> str | None:
     if not (root / "ninfer" / "engine" / "plan.py").exists():
         return None
     body = [line for identity in ARTIFACTS for line in section(identity)]
+    body += card_sections()
     intro = (
         f"MiB that the engine plans on a device for {SEQUENCES} sequences that share "
         f"{CONTEXT:,} tokens of KV cache, packed weights, BF16 activations and the defaults of "

@@ -124,7 +124,7 @@ def test_usable_memory_is_no_more_than_drivers_show(name: str, shown: float) -> 
     """What torch counted on such cards, in GiB."""
     card = find_card(name)
     assert card is not None
-    assert 0.97 * shown <= card.usable_bytes / 2**30 <= shown
+    assert 0.95 * shown <= card.usable_bytes / 2**30 <= shown - 0.4
 
 
 def test_a_family_is_meant_by_its_bare_name() -> None:
