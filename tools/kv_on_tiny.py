@@ -6,9 +6,9 @@ from typing import Final
 SHOWN: Final = (
     "Right answers of the packaged `tiny`, on a CPU with the reference ops: `ninfer evals run tiny "
     "--suite tiny --limit 25 --kv-dtype FORMAT`, greedy, 2026-12-01. With so few items a "
-    "difference of three or four is chance. Of the 347 items that were asked with both formats, bf16 got 282 "
-    "right and int4 282, and 301 answers have the same ids. A small model with short contexts says "
-    "little of a 27B at 100,000 tokens: `--auto` takes int4 late."
+    "difference of three or four is chance. Of the 347 items that were asked with both formats, "
+    "bf16 got 282 right and int4 282, and 301 answers have the same ids. A small model with short "
+    "contexts says little of a 27B at 100,000 tokens: `--auto` takes int4 late."
 )
 # Format -> task -> (right, asked); fewer than 25 where the time ended first.
 RIGHT: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
