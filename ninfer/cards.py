@@ -10,6 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+# The first architecture whose matrix instructions take FP8.
+_FIRST_FP8: Final = 89
+# torch counts 23.6 of 24 GiB on a 4090, 31.4 of 32 on a 5090, 15.6 of 16 on a 4060 Ti, 139.8 of 141
+# on an H200 and 79.1 of 80 on an H100.
+_USABLE: Final = 0.975
+# What the context of a program takes before its first tensor: 300 to 450 MiB on recent cards.
+_CONTEXT: Final = 448 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -30,6 +38,21 @@ class Card:
     def architecture(self) -> str:
         """The target that kernels are compiled for, `sm_86` for one."""
         return f"sm_{self.capability}"
+
+    @property
+    def fp8_tflops(self) -> float | None:
+        """Dense FP8 TFLOP/s with float32 sums: twice bfloat16 from Ada on; None before, or unknown.
+
+        The makers' sheets have this ratio for every card of the table that has both numbers.
+        """
+        if self.capability < _FIRST_FP8 or self.bf16_tflops is None:
+            return None
+        return 2 * self.bf16_tflops
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes that an idle card lets a program have: less the driver's part and a context."""
+        return int(self.memory_gib * _USABLE * 2**30) - _CONTEXT
 
 
 CARDS: Final[tuple[Card, ...]] = (
@@ -53,10 +76,10 @@ CARDS: Final[tuple[Card, ...]] = (
     Card("A10G", 86, 24, 600, None),
     Card("A30", 80, 24, 933, 165.0),
     Card("A40", 86, 48, 696, 149.7),
-    Card("A100 PCIe", 80, 40, 1555, 312.0, ("A100 PCIe 40GB",)),
-    Card("A100 PCIe", 80, 80, 1935, 312.0, ("A100 80GB PCIe",)),
-    Card("A100 SXM4", 80, 40, 1555, 312.0, ("A100 SXM4 40GB", "A100 SXM")),
-    Card("A100 SXM4", 80, 80, 2039, 312.0, ("A100 SXM4 80GB", "A100 SXM")),
+    Card("A100 PCIe", 80, 40, 1555, 312.0, ("A100 PCIe 40GB", "A100")),
+    Card("A100 PCIe", 80, 80, 1935, 312.0, ("A100 80GB PCIe", "A100")),
+    Card("A100 SXM4", 80, 40, 1555, 312.0, ("A100 SXM4 40GB", "A100 SXM", "A100")),
+    Card("A100 SXM4", 80, 80, 2039, 312.0, ("A100 SXM4 80GB", "A100 SXM", "A100")),
     # Ada Lovelace, GeForce
     Card("RTX 4060", 89, 8, 272, 30.2),
     Card("RTX 4060 Laptop", 89, 8, 256, None),
@@ -82,8 +105,10 @@ CARDS: Final[tuple[Card, ...]] = (
     Card("L40", 89, 48, 864, 181.1),
     Card("L40S", 89, 48, 864, 362.1),
     # Hopper
-    Card("H100 PCIe", 90, 80, 2000, 756.0),
-    Card("H100 SXM", 90, 80, 3350, 989.4, ("H100 80GB HBM3", "H100 SXM5", "H100 SXM5 80GB")),
+    Card("H100 PCIe", 90, 80, 2000, 756.0, ("H100",)),
+    Card(
+        "H100 SXM", 90, 80, 3350, 989.4, ("H100 80GB HBM3", "H100 SXM5", "H100 SXM5 80GB", "H100")
+    ),
     Card("H100 NVL", 90, 94, 3900, 835.5),
     Card("H200 SXM", 90, 141, 4800, 989.4, ("H200", "H200 SXM5")),
     Card("H200 NVL", 90, 141, 4800, 835.5),

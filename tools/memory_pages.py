@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ninfer.artifact import Identity
-from ninfer.bench.artifact import full_directory
-from ninfer.engine.contents import ModelContents
 from ninfer.engine.options import EngineOptions
-from ninfer.engine.plan import model_sizes, plan_engine
-from ninfer.models import resolve_config
-from ninfer.models.qwen3_6 import recipe_for
-from ninfer.models.qwen3_6.parameters import stored_table
+from ninfer.engine.plan import plan_engine
+from ninfer.engine.registered import registered_sizes
 from ninfer.runtime.memory_plan import ModelSizes
+from tools.card_pages import card_sections
 from tools.markdown import code, page, table
 
 ARTIFACTS: Final = (
@@ -28,8 +25,11 @@ CHOICES: Final[dict[str, dict[str, Any]]] = {
     "--spec mtp --lm-head-draft": {"spec": "mtp", "lm_head_draft": True},
     "--spec dflash": {"spec": "dflash"},
     "--vision": {"vision": True},
+    "--vision --host-vision": {"vision": True, "host_vision": True},
+    "--host-embeddings": {"host_embeddings": True},
     "--kv-dtype int8": {"kv_dtype": "int8"},
     "--kv-dtype fp8": {"kv_dtype": "fp8"},
+    "--kv-dtype int4": {"kv_dtype": "int4"},
     "--state-dtype bf16": {"state_dtype": "bf16"},
     "--kv-dtype int8 --spec mtp --vision": {"kv_dtype": "int8", "spec": "mtp", "vision": True},
 }
@@ -37,13 +37,6 @@ _MIB: Final = 1 << 20
 # Enough for any of them: nothing may give way here.
 _MEMORY: Final = 1 << 50
 _BF16_BYTES: Final = 2
-
-
-def sizes_of(identity: Identity) -> ModelSizes:
-    """A registered artifact as the plan sees it; no file is needed for that."""
-    config = resolve_config(identity, None)
-    table_of = stored_table(config, recipe_for(config, identity.weights_id))
-    return model_sizes(full_directory(identity), ModelContents(config, table_of, {}))
 
 
 def parts_of(model: ModelSizes, choice: dict[str, Any]) -> dict[str, int]:
@@ -64,6 +57,7 @@ def memory(root: Path) -> str | None:
     if not (root / "ninfer" / "engine" / "plan.py").exists():
         return None
     body = [line for identity in ARTIFACTS for line in section(identity)]
+    body += card_sections()
     intro = (
         f"MiB that the engine plans on a device for {SEQUENCES} sequences that share "
         f"{CONTEXT:,} tokens of KV cache, packed weights, BF16 activations and the defaults of "
@@ -76,7 +70,7 @@ def memory(root: Path) -> str | None:
 
 def section(identity: Identity) -> Iterator[str]:
     """Heading and table of one artifact, the columns being the parts that any choice has."""
-    model = sizes_of(identity)
+    model = registered_sizes(identity)
     found = {
         name: parts_of(model, choice)
         for name, choice in CHOICES.items()

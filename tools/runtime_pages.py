@@ -15,7 +15,7 @@ from tools.markdown import code, page, table
 # Module and option dataclass, in the order of the page.
 OPTION_CLASSES = (
     ("ninfer.engine.options", "EngineOptions"),
-    ("ninfer.engine.options", "GenerationOptions"),
+    ("ninfer.engine.generation_options", "GenerationOptions"),
     ("ninfer.engine.options", "RunOptions"),
     ("ninfer.client.options", "ChatOptions"),
     ("ninfer.connect.options", "ConnectOptions"),

@@ -6,37 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ninfer.artifact import (
-    Directory,
-    Identity,
-    ResourceSpec,
-    TensorSpec,
-    open_artifact,
-    plan_directory,
-)
+from ninfer.artifact import Directory, Identity, open_artifact
 from ninfer.artifact.directory import encode_directory
 from ninfer.artifact.framing import HEADER_BYTES, encode_header
 from ninfer.bench.report import Row, time_row
 from ninfer.bench.timer import measure
+from ninfer.engine.registered import full_directory
 from ninfer.errors import ArtifactError
-from ninfer.models import TensorSpec as TensorWanted
-from ninfer.models import object_specs, resolve_config
 
 IDENTITY: Final = Identity("qwen3.6-27b", "groupwise-int")
-# The published tokenizer is about this long; the other resources are shorter.
-RESOURCE_BYTES: Final = 12_000_000
-
-
-def full_directory(identity: Identity = IDENTITY) -> Directory:
-    """The directory of a whole artifact, Qwen3.6-27B unless another registered one is named."""
-    wanted = object_specs(identity, resolve_config(identity, None))
-    specs = [
-        TensorSpec(spec.name, spec.shape, spec.format)
-        if isinstance(spec, TensorWanted)
-        else ResourceSpec(spec.name, RESOURCE_BYTES)
-        for spec in wanted
-    ]
-    return plan_directory(identity, specs)
 
 
 def write_sparse(path: Path, directory: Directory) -> None:
@@ -57,7 +35,7 @@ def check(path: Path, directory: Directory) -> None:
 
 def run(*, repeats: int = 9) -> list[Row]:
     """Check, then time opening; beside it, reading and parsing the same JSON without any check."""
-    directory = full_directory()
+    directory = full_directory(IDENTITY)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sparse.ninfer"
         write_sparse(path, directory)

@@ -83,6 +83,21 @@ def refuse_given(options: Any, reason: str) -> None:
             raise UsageError(f"{flag_of(spec.name, spec.default)}: {reason}")
 
 
+def given_names(namespace: argparse.Namespace, options: type[Any]) -> frozenset[str]:
+    """Fields whose flag was on the command line; their value may still be the default."""
+    return frozenset(
+        spec.name
+        for spec in fields(options)
+        if "help" in spec.metadata and _is_given(getattr(namespace, spec.name), spec)
+    )
+
+
+def _is_given(value: Any, spec: "Field[Any]") -> bool:
+    if isinstance(spec.default, bool):
+        return bool(value != spec.default)
+    return value is not _NOT_GIVEN and value != ()
+
+
 def _add(parser: argparse._ActionsContainer, spec: "Field[Any]", hint: Any) -> None:
     flag = flag_of(spec.name, spec.default)
     text = spec.metadata["help"].replace("%", "%%") + _default_text(spec)

@@ -17,7 +17,7 @@ from ninfer.client import (
     given_values,
 )
 from ninfer.engine import AsyncEngine, Engine, EngineOptions, GenerationOptions
-from ninfer.engine.options import check_generation, template_options
+from ninfer.engine.generation_options import check_generation, template_options
 from ninfer.frontend import parse_conversation
 from ninfer.request import (
     GenerationEvent,

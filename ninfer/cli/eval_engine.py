@@ -13,8 +13,8 @@ from ninfer.artifact.digest import file_sha256
 from ninfer.cli.arguments import read_text
 from ninfer.cli.output import byte_progress, item_progress
 from ninfer.engine import AsyncEngine, Engine, EngineOptions, GenerationOptions
+from ninfer.engine.generation_options import template_options
 from ninfer.engine.loader import read_config, read_model
-from ninfer.engine.options import template_options
 from ninfer.errors import PromptError, RequestError, UsageError
 from ninfer.evals import Answer, Item, Outcome, run_items
 from ninfer.evals.acceptance import DraftCounts, TaskAcceptance

@@ -4,15 +4,8 @@ from collections.abc import Sequence
 
 from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse, read_text
 from ninfer.cli.output import AnswerPrinter, byte_progress, print_result
-from ninfer.engine.options import (
-    EngineOptions,
-    GenerationOptions,
-    RunOptions,
-    check_engine,
-    check_generation,
-    check_run,
-    template_options,
-)
+from ninfer.engine.generation_options import GenerationOptions, check_generation, template_options
+from ninfer.engine.options import EngineOptions, RunOptions, check_engine, check_run
 from ninfer.errors import PromptError
 from ninfer.json_text import parse_json
 from ninfer.log import configure

@@ -3,10 +3,10 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
-from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, parse
+from ninfer.cli.arguments import Parser, add_artifact, add_options, collect, given_names, parse
 from ninfer.cli.output import byte_progress
 from ninfer.engine.options import EngineOptions
 from ninfer.errors import UsageError
@@ -39,6 +39,7 @@ def main(argv: Sequence[str]) -> int:
     asked = collect(namespace, ServedEngineOptions, artifact=namespace.artifact)
     engine_options = engine_of(asked, options)
     check_server(options, engine_options)
+    given = given_names(namespace, ServedEngineOptions) | _changed(asked, engine_options)
     configure(options.log_level, as_json=options.log_json)
     if options.restart and not os.environ.get(_CHILD):
         os.environ[_CHILD] = "1"
@@ -50,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
     # Importing torch takes a second; options are checked before.
     from ninfer.engine import AsyncEngine, Engine
+    from ninfer.engine.card_plan import chosen
     from ninfer.server.loading import answering
     from ninfer.server.reports import server_start
     from ninfer.server.serve import listen, serve
@@ -58,6 +60,9 @@ def main(argv: Sequence[str]) -> int:
     spans = spans_of(options)
     # Before the weights are read, which may take minutes: a taken port is known at once.
     listener = listen(options.host, options.port)
+    if options.auto:
+        engine_options = chosen(engine_options, given)
+        check_server(options, engine_options)
     with answering(listener), byte_progress("loading") as progress:
         engine = Engine.load(engine_options, progress)
 
@@ -69,6 +74,12 @@ def main(argv: Sequence[str]) -> int:
         return served.has_failed
 
     return ENGINE_FAILED if asyncio.run(run()) else 0
+
+
+def _changed(before: EngineOptions, after: EngineOptions) -> frozenset[str]:
+    """Fields that the server's own names of options have changed."""
+    names = (spec.name for spec in fields(before))
+    return frozenset(name for name in names if getattr(before, name) != getattr(after, name))
 
 
 def spans_of(options: ServerOptions) -> "Spans | None":

@@ -7,8 +7,9 @@ from ninfer.lazy import lazy_exports
 if TYPE_CHECKING:
     from ninfer.engine.async_engine import AsyncEngine
     from ninfer.engine.engine import Engine
+    from ninfer.engine.generation_options import GenerationOptions
     from ninfer.engine.generations import Generations
-    from ninfer.engine.options import EngineOptions, GenerationOptions
+    from ninfer.engine.options import EngineOptions
     from ninfer.engine.reports import EngineFacts, EngineSnapshot
     from ninfer.engine.text_side import TextSide
     from ninfer.frontend import SourceRules, normalise, parse_conversation
@@ -38,7 +39,7 @@ __getattr__ = lazy_exports(
         "EngineFacts": "ninfer.engine.reports",
         "EngineOptions": "ninfer.engine.options",
         "EngineSnapshot": "ninfer.engine.reports",
-        "GenerationOptions": "ninfer.engine.options",
+        "GenerationOptions": "ninfer.engine.generation_options",
         "Generations": "ninfer.engine.generations",
         "SourceRules": "ninfer.frontend",
         "TextSide": "ninfer.engine.text_side",

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from ninfer.engine.callers import Callers
 from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.engine import Engine
+from ninfer.engine.generation_options import GenerationOptions
 from ninfer.engine.generations import Generations, Inbox
-from ninfer.engine.options import GenerationOptions
 from ninfer.engine.session import Session
 from ninfer.engine.watchdog import Watchdog
 from ninfer.errors import NInferError, RequestFailedError, UnavailableError

@@ -1,6 +1,6 @@
 """What a generation's options ask of the form of the answer."""
 
-from ninfer.engine.options import GenerationOptions
+from ninfer.engine.generation_options import GenerationOptions
 from ninfer.errors import UsageError
 from ninfer.json_text import parse_json
 from ninfer.request import ConstraintSpec, JsonObjectSpec, JsonSchemaSpec

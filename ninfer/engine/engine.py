@@ -11,14 +11,9 @@ from typing import Final, Self
 from ninfer.engine.build import build_runtime
 from ninfer.engine.constraints import constraint_spec
 from ninfer.engine.forms import choose_forms
+from ninfer.engine.generation_options import GenerationOptions, check_generation, thinks
 from ninfer.engine.loader import LoadedModel, load_model
-from ninfer.engine.options import (
-    EngineOptions,
-    GenerationOptions,
-    check_engine,
-    check_generation,
-    thinks,
-)
+from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.engine.reports import EngineFacts, EngineSnapshot, facts_of, snapshot_of
 from ninfer.engine.residency import Progress, Residency
 from ninfer.engine.resolve import Resolved, resolve

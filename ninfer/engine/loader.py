@@ -9,7 +9,7 @@ from ninfer.artifact.fingerprint import fingerprint
 from ninfer.artifact.packaged import locate
 from ninfer.engine.contents import ModelContents, read_contents
 from ninfer.engine.options import EngineOptions
-from ninfer.engine.plan import model_sizes
+from ninfer.engine.plan import EMBEDDING, model_sizes
 from ninfer.engine.residency import Progress, Residency, weight_source
 from ninfer.engine.speculation import DrafterModel, bind_drafter, drafter_prefixes
 from ninfer.errors import InventoryError, UsageError
@@ -86,9 +86,13 @@ def load_model(
     for prefix in drafter_prefixes(options):
         objects |= _drafter_objects(contents, options, prefix)
     sizes = model_sizes(artifact.directory, contents)
-    source = weight_source(artifact, objects, residency(sizes), progress)
-    weights = bind_text(source, config, contents.table)
-    tower = bind_vision(source, config, contents.table) if options.vision else None
+    on_host = _host_objects(options, contents)
+    source = weight_source(artifact, objects, residency(sizes), progress, host=on_host)
+    table = contents.table
+    weights = bind_text(source, config, table, host_embedding=options.host_embeddings)
+    tower = None
+    if options.vision:
+        tower = bind_vision(source, config, table, on_host=options.host_vision)
     drafter = bind_drafter(options, source, config, contents.table)
     mark = "" if options.prefix_dir is None else fingerprint(artifact)
     return LoadedModel(config, weights, frontend, tower, drafter, artifact.identity, mark)
@@ -135,6 +139,22 @@ def _objects(contents: ModelContents, prefix: str) -> set[str]:
         if name.startswith(prefix)
         for piece in pieces
     }
+
+
+def _host_objects(options: EngineOptions, contents: ModelContents) -> set[str]:
+    """Objects that stay in host memory. Raises UsageError where other parts need one of them."""
+    prefixes = {EMBEDDING: options.host_embeddings, VISION_PREFIX: options.host_vision}
+    kept = tuple(prefix for prefix, asked in prefixes.items() if asked)
+    found = {name for prefix in kept for name in _objects(contents, prefix)}
+    for name, pieces in contents.table.items():
+        shared = found & {piece.object for piece in pieces}
+        if shared and not name.startswith(kept):
+            flag = "--host-embeddings" if options.host_embeddings else "--host-vision"
+            raise UsageError(
+                f"{flag}: object {min(shared)!r} of this artifact also holds {name!r}; leave the "
+                "option out"
+            )
+    return found
 
 
 def _drafter_objects(contents: ModelContents, options: EngineOptions, prefix: str) -> set[str]:

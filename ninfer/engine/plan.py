@@ -14,16 +14,22 @@ from ninfer.engine.options import MOST_DRAFTS, STATE_BYTES, EngineOptions
 from ninfer.engine.sizes import size_of
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.formats.registry import KV_FORMATS
+from ninfer.models.qwen3_6.vision_weights import part_of_tower
 from ninfer.runtime.config import PAGE_SIZE, pages_for
 from ninfer.runtime.memory_plan import (
     DRAFTERS,
     Demand,
     MemoryPlan,
     ModelSizes,
+    WeightBytes,
+    component_bytes,
     plan_memory,
     weight_bytes,
 )
 
+EMBEDDING: Final = "text/token_embedding"
+_EXPERTS: Final = "text/experts"
+_TOWER: Final = "vision/"
 # Contexts are suggested in steps that people ask for.
 _CONTEXT_STEP: Final = 1024
 _LEAST_CHUNK: Final = 128
@@ -34,15 +40,35 @@ NOTHING_FITS: Final = "no options make it fit, take a smaller model or a larger 
 
 def model_sizes(directory: Directory, contents: ModelContents) -> ModelSizes:
     """What a plan needs to know of an opened artifact: no more than its directory tells."""
-    objects: dict[str, set[str]] = {}
+    groups: dict[str, set[str]] = {}
     for name, pieces in contents.table.items():
-        component = name.split("/", 1)[0]
-        objects.setdefault(component, set()).update(piece.object for piece in pieces)
-    weights = {}
-    for component, names in objects.items():
-        entries = (directory.by_name[name] for name in names)
-        weights[component] = weight_bytes(e for e in entries if isinstance(e, TensorEntry))
-    return ModelSizes(contents.config, weights)
+        for group in _groups(name):
+            groups.setdefault(group, set()).update(piece.object for piece in pieces)
+
+    def size(group: str) -> WeightBytes:
+        entries = (directory.by_name[name] for name in groups.get(group, ()))
+        return weight_bytes(e for e in entries if isinstance(e, TensorEntry))
+
+    parts = [size(group) for group in groups if group.startswith(_TOWER)]
+    return ModelSizes(
+        contents.config,
+        {group: size(group) for group in groups if "/" not in group},
+        embedding=size(EMBEDDING),
+        experts=size(_EXPERTS),
+        tower_part=max(parts, key=lambda part: part.packed + part.narrow_values, default=size("")),
+    )
+
+
+def _groups(name: str) -> Iterator[str]:
+    """Groups that a parameter is counted in: its component, and parts of it that may lie apart."""
+    component = name.split("/", 1)[0]
+    yield component
+    if name == EMBEDDING:
+        yield EMBEDDING
+    if "/moe/experts/" in name and component == "text":
+        yield _EXPERTS
+    if component == "vision":
+        yield part_of_tower(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +171,8 @@ def _plan(
         snapshot_bytes=options.prefix_cache_mib << 20,
         rounds=has_rounds(options),
         graphs=has_rounds(options) and options.backend == "triton",
+        host_embedding=options.host_embeddings,
+        host_vision=options.host_vision,
     )
     margin = size_of("--memory-margin", options.memory_margin)
     return EnginePlan(options, demand, plan_memory(model, demand, memory, margin))
@@ -154,17 +182,14 @@ def has_rounds(options: EngineOptions) -> bool:
     """Whether decode rounds run on the device.
 
     What decoding computed is kept at page borders, which a round may cross: `--reuse-decoded` has
-    none.
+    none. Nor has `--host-embeddings`, for which the host must know the ids.
     """
-    return options.cuda_graph and not options.reuse_decoded
+    return options.cuda_graph and not (options.reuse_decoded or options.host_embeddings)
 
 
 def _is_affordable(plan: EnginePlan, model: ModelSizes) -> bool:
     demand = plan.demand
-    weights = sum(
-        model.weights[name].resident(demand.activation_bytes, decoded=demand.decoded)
-        for name in demand.components
-    )
+    weights = sum(component_bytes(model, demand, name) for name in demand.components)
     return weights <= plan.memory.memory // 2 and plan.memory.fits and plan.announcement is None
 
 
@@ -229,8 +254,10 @@ def _changes(options: EngineOptions) -> Iterator[_Change]:
         yield "--kv-dtype int8", {"kv_dtype": "int8"}
     if options.kv_capacity is not None:
         yield "--kv-capacity auto", {"kv_capacity": None}
+    if options.vision and not options.host_vision:
+        yield "--host-vision", {"host_vision": True}
     if options.vision:
-        yield "no --vision", {"vision": False}
+        yield "no --vision", {"vision": False, "host_vision": False}
     if options.lm_head_draft:
         yield "no --lm-head-draft", {"lm_head_draft": False}
     if options.prefix_cache_mib:
@@ -238,6 +265,8 @@ def _changes(options: EngineOptions) -> Iterator[_Change]:
     if options.spec:
         given_up = {"spec": None, "draft_tokens": None, "lm_head_draft": False}
         yield f"no --spec {options.spec}", given_up
+    if not options.host_embeddings:
+        yield "--host-embeddings", {"host_embeddings": True}
     if options.prefill_chunk > _LEAST_CHUNK:
         yield f"--prefill-chunk {_LEAST_CHUNK}", {"prefill_chunk": _LEAST_CHUNK}
 

@@ -15,4 +15,12 @@ class PlanOptions:
         metavar="SIZE",
         unset="what is free on --device",
     )
+    card: str | None = option(
+        None,
+        "card to plan for by name, rtx4090 for one: its memory less what the driver keeps, and "
+        "tokens a second as an estimate",
+        metavar="NAME",
+        unset="the machine's own",
+    )
+    auto: bool = option(False, "choose the options that are not given, as ninfer serve --auto")
     json: bool = option(False, "print one JSON object")

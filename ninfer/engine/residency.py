@@ -1,6 +1,6 @@
 """How stored weights become the resident ones: device, activation format, decoded or as stored."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -26,22 +26,32 @@ class Residency:
 
 
 def weight_source(
-    artifact: Artifact, objects: Iterable[str], residency: Residency, progress: Progress
+    artifact: Artifact,
+    objects: Iterable[str],
+    residency: Residency,
+    progress: Progress,
+    *,
+    host: Collection[str] = (),
 ) -> WeightSource:
     """Hand out stored objects as they will stay in memory, reporting progress in stored bytes.
 
-    `objects` are all that will be asked for; their bytes are the whole. The source raises
+    `objects` are all that will be asked for; their bytes are the whole. Those of `host` stay in
+    host memory as they are stored, which may be the file's own pages. The source raises
     PayloadError, naming object and place, for numbers that no writer may produce: all words are
     looked at where loading reads them anyway or the device reads them fast, otherwise the scales.
     """
     ring = UploadRing(CudaCard(residency.device)) if residency.device.type == "cuda" else None
+    near = Residency(torch.device("cpu"), residency.dtype, decoded=False)
     total = sum(artifact.entry(name).bytes for name in objects)
     done = 0
 
     def source(name: str) -> StoredWeight:
         nonlocal done
-        stored = artifact.tensor_through(name, ring.fetch) if ring else artifact.tensor(name)
-        weight = _on_device(name, stored, residency)
+        if name in host:
+            weight = _on_device(name, artifact.tensor(name), near)
+        else:
+            stored = artifact.tensor_through(name, ring.fetch) if ring else artifact.tensor(name)
+            weight = _on_device(name, stored, residency)
         done += artifact.entry(name).bytes
         progress(name, done, total)
         return weight

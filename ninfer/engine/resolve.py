@@ -1,21 +1,17 @@
 """Options and hardware to resolved sizes: device, number formats, residency, capacity."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import torch
 
-from ninfer.artifact import Identity, open_artifact
-from ninfer.artifact.packaged import locate
-from ninfer.engine.contents import read_contents
 from ninfer.engine.options import EngineOptions
-from ninfer.engine.plan import EnginePlan, has_rounds, model_sizes, plan_engine, refusal
+from ninfer.engine.plan import has_rounds, plan_engine, refusal
 from ninfer.engine.residency import Residency
 from ninfer.errors import UsageError
 from ninfer.log import get_logger
-from ninfer.models.config import stretched
 from ninfer.ops.dispatch import TRITON
 from ninfer.runtime import RoundOptions, RuntimeConfig
 from ninfer.runtime.memory_plan import ModelSizes
@@ -94,27 +90,6 @@ def resolve_rounds(options: EngineOptions, device: torch.device) -> RoundOptions
         return None
     captures = device.type == "cuda" and options.backend == TRITON
     return RoundOptions(ahead=int(captures), captures=captures)
-
-
-def plan_artifact(
-    options: EngineOptions, memory: int | None
-) -> tuple[EnginePlan, ModelSizes, Identity]:
-    """The plan of an artifact that is not loaded, for `memory` bytes or for what is free now.
-
-    Raises ArtifactError or ConfigError for a file that is not a whole model, UsageError for an
-    option that does not suit it.
-    """
-    with open_artifact(locate(options.artifact)) as artifact:
-        contents = read_contents(artifact)
-        contents = replace(contents, config=stretched(contents.config, options.yarn_factor))
-        model = model_sizes(artifact.directory, contents)
-        identity = artifact.identity
-    is_stated = memory is not None and options.device != "cpu"
-    device = torch.device("cuda") if is_stated else resolve_device(options.device)
-    if memory is None:
-        memory = free_bytes(device)
-    activation_bytes = resolve_dtype(options.activations, device).itemsize
-    return plan_engine(options, model, memory, activation_bytes), model, identity
 
 
 def free_bytes(device: torch.device) -> int:

@@ -3,8 +3,9 @@
 `bf16` and `fp32` store rounded words. `int8` stores codes in groups of 64 along head_dim, each
 with one binary16 multiplier, by the encoder of the grouped weight formats with qmax 127. `fp8`
 stores E4M3FN codes of groups of 256, which is a whole head row, with the binary16 multiplier
-clamp(amax / 448, 2**-24, 65504). No rotation is applied before encoding. What a stored word means
-is its decoded float32 value.
+clamp(amax / 448, 2**-24, 65504). `int4` is `int8` with qmax 7 and two codes a byte, as two's
+complement, that of the even place in the low four bits. No rotation is applied before encoding.
+What a stored word means is its decoded float32 value.
 """
 
 from types import MappingProxyType
@@ -20,9 +21,15 @@ from ninfer.formats.registry import KV_FORMATS, KVFormat, kv_format
 __all__ = ["KV_FORMATS", "KVFormat", "decode", "encode", "kv_format", "word_dtype"]
 
 _DTYPES = MappingProxyType(
-    {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.int8, "fp8": torch.uint8}
+    {
+        "bf16": torch.bfloat16,
+        "fp32": torch.float32,
+        "int8": torch.int8,
+        "fp8": torch.uint8,
+        "int4": torch.uint8,
+    }
 )
-_QMAX = 127
+_QMAX = MappingProxyType({"int8": 127, "int4": 7})
 _MOST_SCALE = torch.finfo(torch.float16).max
 
 
@@ -32,36 +39,55 @@ def word_dtype(format: str) -> torch.dtype:
 
 
 def encode(format: str, values: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Words [..., D] and multipliers [..., groups] of rows [..., D]; None for direct formats.
+    """Words [..., W] and multipliers [..., groups] of rows [..., D]; None for direct formats.
+
+    W is D but for int4, where it is D / 2 and an odd D raises FormatError.
 
     Never raises on values, since it runs inside a forward pass: a group with NaN or infinity gets a
     multiplier that is not finite, so that it decodes to values that are not finite; finite
-    magnitudes above 65504 times the largest code (127 or 448) saturate.
+    magnitudes above 65504 times the largest code (127, 7 or 448) saturate.
     """
     entry = kv_format(format)
     if not entry.group:
         return values.to(word_dtype(format)), None
     width = values.shape[-1]
+    entry.words(width)
     groups = _groups(values.to(torch.float32), entry)
     amax = groups.abs().amax(dim=-1)
     if entry.name == "fp8":
         codes, scales = _encode_e4m3(groups, amax)
         return codes.flatten(-2)[..., :width].contiguous(), scales
-    scales = group_scales(amax, _QMAX)
+    qmax = _QMAX[entry.name]
+    scales = group_scales(amax, qmax)
     scales = torch.where(scales.isinf() & amax.isfinite(), _MOST_SCALE, scales)
-    codes = round_to_codes(groups, scales, -_QMAX, _QMAX)
-    return codes.flatten(-2)[..., :width].contiguous(), scales
+    codes = round_to_codes(groups, scales, -qmax, qmax).flatten(-2)[..., :width]
+    return (_packed(codes) if entry.codes == 2 else codes.contiguous()), scales
 
 
 def decode(format: str, words: Tensor, scales: Tensor | None = None) -> Tensor:
-    """Float32 rows [..., D] of stored words [..., D] and multipliers [..., groups]."""
+    """Float32 rows [..., D] of stored words [..., W] and multipliers [..., groups]."""
     entry = kv_format(format)
+    if entry.codes == 2:
+        words = _unpacked(words)
     values = decode_e4m3(words) if entry.name == "fp8" else words.to(torch.float32)
     if not entry.group:
         return values
     assert scales is not None, f"KV format {format} needs scales"
     scaled = _groups(values, entry) * scales.to(torch.float32).unsqueeze(-1)
     return scaled.flatten(-2)[..., : words.shape[-1]]
+
+
+def _packed(codes: Tensor) -> Tensor:
+    """Bytes [..., D / 2] of int8 codes -8..7 [..., D]."""
+    low, high = codes[..., ::2].view(torch.uint8), codes[..., 1::2].view(torch.uint8)
+    return (low & 15) | (high << 4)
+
+
+def _unpacked(words: Tensor) -> Tensor:
+    """Int8 codes [..., 2 W] of bytes [..., W]."""
+    # Shifted up and down again, the sign comes with it.
+    low = (words << 4).view(torch.int8) >> 4
+    return torch.stack((low, words.view(torch.int8) >> 4), dim=-1).flatten(-2)
 
 
 def _encode_e4m3(groups: Tensor, amax: Tensor) -> tuple[Tensor, Tensor]:

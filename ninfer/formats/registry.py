@@ -98,13 +98,24 @@ def numeric_format(name: str) -> NumericFormat:
 class KVFormat:
     """How cached keys and values are stored: bytes of a word, and of the scale of each group.
 
-    `group` counts the words along head_dim that share one scale; 0 means no scales.
+    `group` counts the numbers along head_dim that share one scale; 0 means no scales. A word holds
+    `codes` numbers, the first in its lowest bits.
     """
 
     name: str
     word_bytes: int
     group: int = 0
     scale_bytes: int = 0
+    codes: int = 1
+
+    def words(self, head_dim: int) -> int:
+        """Words of one head row. Raises FormatError for a head_dim that does not fill them."""
+        if head_dim % self.codes:
+            raise FormatError(
+                f"KV format {self.name} stores {self.codes} numbers a word: heads of {head_dim} do "
+                "not fill them; use int8"
+            )
+        return head_dim // self.codes
 
     def scale_groups(self, head_dim: int) -> int:
         """Scales of one head row; a head_dim that the group does not divide has a short group."""
@@ -112,7 +123,9 @@ class KVFormat:
 
     def bytes_per_token(self, heads: int, head_dim: int) -> int:
         """Bytes of one token's keys and values together, in one layer."""
-        row = head_dim * self.word_bytes + self.scale_groups(head_dim) * self.scale_bytes
+        row = (
+            self.words(head_dim) * self.word_bytes + self.scale_groups(head_dim) * self.scale_bytes
+        )
         return 2 * heads * row
 
 
@@ -125,6 +138,7 @@ KV_FORMATS: Final[Mapping[str, KVFormat]] = MappingProxyType(
             KVFormat("int8", 1, group=64, scale_bytes=2),
             # One scale for a head row of any published model.
             KVFormat("fp8", 1, group=256, scale_bytes=2),
+            KVFormat("int4", 1, group=64, scale_bytes=2, codes=2),
         )
     }
 )

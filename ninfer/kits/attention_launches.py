@@ -16,7 +16,7 @@ from ninfer.ops.tensors import PagedKV, RaggedRows
 Call = Callable[[], object]
 
 # `fp32` is for checks on a processor; its products run without the matrix instruction.
-FORMATS: Final = ("bf16", "int8", "fp8")
+FORMATS: Final = ("bf16", "int8", "fp8", "int4")
 _META: Final = torch.device("meta")
 # Pages that a table has: one page keeps all keys in one split, so it takes the other route.
 _FEW_PAGES: Final = 1
@@ -89,10 +89,10 @@ def _ragged(sequences: int, pages: int) -> RaggedRows:
 
 
 def _cache(form: str, heads: int, dim: int) -> PagedKV:
-    groups = kv_format(form).scale_groups(dim)
+    groups, words = kv_format(form).scale_groups(dim), kv_format(form).words(dim)
     shape = (_PAGES, 64, heads)
     keys, values = (
-        torch.empty(*shape, dim, dtype=word_dtype(form), device=_META) for _ in range(2)
+        torch.empty(*shape, words, dtype=word_dtype(form), device=_META) for _ in range(2)
     )
     if not groups:
         return PagedKV(form, keys, values)

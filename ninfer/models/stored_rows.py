@@ -21,8 +21,16 @@ class StoredRows:
     An object is asked for when its first parameter is taken and let go with its last one.
     """
 
-    def __init__(self, source: ObjectSource, table: ParameterTable, names: Iterable[str]) -> None:
-        """`names` are all parameters that will be taken."""
+    def __init__(
+        self,
+        source: ObjectSource,
+        table: ParameterTable,
+        names: Iterable[str],
+        *,
+        as_stored: bool = False,
+    ) -> None:
+        """`names` are all parameters that will be taken, all in stored form if `as_stored`."""
+        self._as_stored = as_stored
         self._source = source
         self._table = table
         self._waiting = Counter(piece.object for name in names for piece in table[name])
@@ -35,7 +43,8 @@ class StoredRows:
         InventoryError when parameters that must be one matrix are stored in different formats, and
         for rows that the format does not let apart.
         """
-        return resident(self.stored(*names), paired=paired)
+        stored = self.stored(*names)
+        return stored if self._as_stored else resident(stored, paired=paired)
 
     def stored(self, *names: str) -> StoredWeight:
         """The named parameters as `take` joins them, in their stored form.

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from ninfer.formats.registry import kv_format
 from ninfer.ops.precision import wide
 from ninfer.ops.tensors import ConvState, DeltaState, PagedKV, RaggedRows, Weight
 
@@ -157,8 +158,9 @@ def apart(op: str, argument: str, x: Tensor, source: Tensor) -> None:
 def paged_kv(op: str, cache: PagedKV, heads: int | None, head_dim: int, like: Tensor) -> None:
     """Contiguous key and value pages of one shape, on the device of `like`."""
     keys, values = cache.keys, cache.values
-    if keys.ndim != 4 or keys.shape[3] != head_dim or heads not in (None, keys.shape[2]):
-        wanted = f"of shape (pages, page_size, {'H' if heads is None else heads}, {head_dim})"
+    width = head_dim // kv_format(cache.format).codes
+    if keys.ndim != 4 or cache.head_dim != head_dim or heads not in (None, keys.shape[2]):
+        wanted = f"of shape (pages, page_size, {'H' if heads is None else heads}, {width})"
         raise wrong(op, "cache.keys", f"of shape {tuple(keys.shape)}", wanted)
     shaped(op, "cache.values", values, keys.shape, like)
     if keys.device != like.device:

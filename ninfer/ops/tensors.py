@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ninfer.formats import PackedMatrix
+from ninfer.formats.registry import kv_format
 
 
 class ResidentMatrix(Protocol):
@@ -43,6 +44,19 @@ Weight = StoredWeight | ResidentMatrix
 
 
 @dataclass(frozen=True, slots=True)
+class HostTable:
+    """A matrix [N, D] in host memory whose rows are looked up for ids that may lie elsewhere."""
+
+    stored: StoredWeight
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Logical size [N, D]."""
+        rows, columns = self.stored.shape
+        return rows, columns
+
+
+@dataclass(frozen=True, slots=True)
 class RaggedRows:
     """Which token rows belong to which sequence, and where their caches are.
 
@@ -74,8 +88,8 @@ class PagedKV:
     """
 
     format: str
-    keys: Tensor  # [pages, page_size, heads, head_dim] words of the format
-    values: Tensor  # [pages, page_size, heads, head_dim]
+    keys: Tensor  # [pages, page_size, heads, words of a head row] of the format
+    values: Tensor  # the same
     key_scales: Tensor | None = None  # [pages, page_size, heads, groups]
     value_scales: Tensor | None = None
 
@@ -83,6 +97,11 @@ class PagedKV:
     def page_size(self) -> int:
         """Tokens in a page."""
         return self.keys.shape[1]
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head row."""
+        return self.keys.shape[3] * kv_format(self.format).codes
 
 
 @dataclass(frozen=True, slots=True)

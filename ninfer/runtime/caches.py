@@ -55,7 +55,8 @@ def _state(
 
 def paged_kv(runtime: RuntimeConfig, heads: int, head_dim: int) -> PagedKV:
     """Zeroed pages of one layer in the runtime's KV format."""
-    groups = kv_format(runtime.kv_format).scale_groups(head_dim)
+    entry = kv_format(runtime.kv_format)
+    groups, width = entry.scale_groups(head_dim), entry.words(head_dim)
     words = word_dtype(runtime.kv_format)
     shape = (runtime.pages, PAGE_SIZE, heads)
 
@@ -64,8 +65,8 @@ def paged_kv(runtime: RuntimeConfig, heads: int, head_dim: int) -> PagedKV:
 
     return PagedKV(
         format=runtime.kv_format,
-        keys=zeros(head_dim, words),
-        values=zeros(head_dim, words),
+        keys=zeros(width, words),
+        values=zeros(width, words),
         key_scales=zeros(groups, torch.float16) if groups else None,
         value_scales=zeros(groups, torch.float16) if groups else None,
     )

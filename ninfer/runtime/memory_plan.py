@@ -32,6 +32,7 @@ MEDIA_PATCHES: Final = 1 << 14
 # Weights of a drafter -> what it is called in a plan.
 DRAFTERS: Final = {"mtp": "MTP", "dflash": "DFlash", "dflash2": "DFlash2"}
 
+_ID: Final = 8  # bytes of a token id
 _NAMES: Final = {"text": "text", "proposal": "draft head", "vision": "vision", **DRAFTERS}
 
 
@@ -43,16 +44,17 @@ class WeightBytes:
     packed_values: int = 0  # how many numbers those stand for
     narrow_values: int = 0  # BF16 numbers, which take the format of activations
     kept: int = 0  # bytes of tensors that stay as they are
+    ids: int = 0  # token ids, of 32 bits in the file and 64 in memory
 
     def resident(self, activation_bytes: int, *, decoded: bool) -> int:
         """Bytes in memory; decoded matrices are float32."""
         matrices = 4 * self.packed_values if decoded else self.packed
-        return matrices + self.narrow_values * activation_bytes + self.kept
+        return matrices + self.narrow_values * activation_bytes + self.kept + _ID * self.ids
 
 
 def weight_bytes(entries: Iterable[TensorEntry]) -> WeightBytes:
     """Add up stored tensors. Raises FormatError for a number format outside the table."""
-    packed = packed_values = narrow_values = kept = 0
+    packed = packed_values = narrow_values = kept = ids = 0
     for entry in entries:
         values = 1
         for size in entry.shape:
@@ -62,9 +64,11 @@ def weight_bytes(entries: Iterable[TensorEntry]) -> WeightBytes:
             packed_values += values
         elif entry.format == "BF16":
             narrow_values += values
+        elif entry.format == "I32":
+            ids += values
         else:
             kept += entry.bytes
-    return WeightBytes(packed, packed_values, narrow_values, kept)
+    return WeightBytes(packed, packed_values, narrow_values, kept, ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,14 @@ class ModelSizes:
     """A model as the plan sees it: its sizes, and the weights of each component in its file.
 
     Components are named by the first part of their parameters' names: text, proposal, mtp, ...
+    The table of embeddings and the routed experts are part of "text".
     """
 
     config: ModelConfig
     weights: Mapping[str, WeightBytes]
+    embedding: WeightBytes = WeightBytes()
+    experts: WeightBytes = WeightBytes()
+    tower_part: WeightBytes = WeightBytes()  # the largest block of the vision tower, or its ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,8 @@ class Demand:
     snapshot_bytes: int = 0  # of states that the prefix cache may keep on the device
     rounds: bool = False  # decode rounds run on the device
     graphs: bool = False  # and are captured
+    host_embedding: bool = False  # the table of embeddings stays in host memory
+    host_vision: bool = False  # the vision tower does; its parts visit the device one by one
 
     @property
     def least_pages(self) -> int:
@@ -121,6 +131,7 @@ class MemoryPlan:
     page_bytes: int
     pages: int
     pages_wanted: int
+    host: int = 0  # bytes of weights that stay in host memory, part of nothing else here
 
     @property
     def total(self) -> int:
@@ -156,11 +167,12 @@ def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MA
     plan reports gives the same plan. Raises FormatError for an unknown KV format.
     """
     fixed = {
-        f"{_NAMES[name]} weights": model.weights[name].resident(
-            demand.activation_bytes, decoded=demand.decoded
-        )
+        f"{_NAMES[name]} weights": component_bytes(model, demand, name)
         for name in demand.components
     }
+    if "proposal" not in demand.components and any(name in demand.components for name in DRAFTERS):
+        # Drafts are read from the whole head by a list of the ids that its rows stand for.
+        fixed["draft ids"] = _ID * model.config.text.addressable
     slot = state_bytes(model.config, demand.activation_bytes, demand.window, demand.matrix_bytes)
     fixed["state slots"] = demand.sequences * slot
     fixed["prefix snapshots"] = demand.snapshot_bytes
@@ -173,7 +185,29 @@ def plan_memory(model: ModelSizes, demand: Demand, memory: int, margin: int = MA
         pages = min(max(room, demand.least_pages), wanted)
     else:
         wanted = pages = pages_for(demand.capacity)
-    return MemoryPlan(memory, margin, fixed | {"KV pages": pages * page}, page, pages, wanted)
+    parts = fixed | {"KV pages": pages * page}
+    host = sum(
+        part.resident(demand.activation_bytes, decoded=False) for part in _host(model, demand)
+    )
+    return MemoryPlan(memory, margin, parts, page, pages, wanted, host)
+
+
+def component_bytes(model: ModelSizes, demand: Demand, name: str) -> int:
+    """Bytes of a component's weights on the device, less what stays in host memory."""
+    if name == "vision" and demand.host_vision:
+        # They are taken as they are stored; no more than one part is on the device.
+        return model.tower_part.resident(demand.activation_bytes, decoded=False)
+    found = model.weights[name].resident(demand.activation_bytes, decoded=demand.decoded)
+    if name == "text" and demand.host_embedding:
+        found -= model.embedding.resident(demand.activation_bytes, decoded=demand.decoded)
+    return found
+
+
+def _host(model: ModelSizes, demand: Demand) -> Iterable[WeightBytes]:
+    if demand.host_embedding:
+        yield model.embedding
+    if demand.host_vision and "vision" in demand.components:
+        yield model.weights["vision"]
 
 
 def _rounds(config: ModelConfig, demand: Demand) -> int:

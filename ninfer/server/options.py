@@ -4,13 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ninfer.engine.options import (
-    PRESET,
-    EngineOptions,
-    GenerationOptions,
-    check_engine,
-    check_generation,
-)
+from ninfer.engine.generation_options import PRESET, GenerationOptions, check_generation
+from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.log import LEVELS
 from ninfer.options import check_choices, option, refuse_later
@@ -101,6 +96,10 @@ class ServerOptions:
         "file of measured costs of moving contexts; refused, since they would choose nothing",
         metavar="FILE",
         unset="none",
+    )
+    auto: bool = option(
+        False,
+        "choose the engine's options that are not given by what fits; what gives way is logged",
     )
     jev: bool = option(False, "score branches of an answer", later="*")
     max_request_mib: int = option(384, "size of a request's body", metavar="N")

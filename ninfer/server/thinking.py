@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ninfer.engine import GenerationOptions, TextSide
-from ninfer.engine.options import EFFORTS
+from ninfer.engine.generation_options import EFFORTS
 from ninfer.request import TemplateOptions
 from ninfer.server.errors import Refusal
 

@@ -20,6 +20,7 @@ from ninfer.bench import (
     formats,
 )
 from ninfer.cli.bench import NAMES
+from ninfer.engine.registered import full_directory
 from ninfer.errors import ArtifactError, FormatError, GenerationError
 from ninfer.formats import FORMATS, quantise
 
@@ -56,7 +57,7 @@ def test_formats_are_not_timed_when_the_check_fails(monkeypatch: pytest.MonkeyPa
 
 
 def test_full_directory_has_the_published_extent(tmp_path: Path):
-    directory = artifact.full_directory()
+    directory = full_directory(artifact.IDENTITY)
     path = tmp_path / "sparse.ninfer"
     artifact.write_sparse(path, directory)
     size = path.stat().st_size
@@ -68,7 +69,7 @@ def test_full_directory_has_the_published_extent(tmp_path: Path):
 
 
 def test_artifact_check_fails_on_another_directory(tmp_path: Path):
-    directory = artifact.full_directory()
+    directory = full_directory(artifact.IDENTITY)
     path = tmp_path / "sparse.ninfer"
     artifact.write_sparse(path, directory)
     shorter = type(directory)(directory.identity, directory.entries[:-1])

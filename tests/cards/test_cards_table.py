@@ -111,6 +111,28 @@ def test_geforce_rates_are_half_of_those_of_their_workstation_twins() -> None:
         assert 0.4 < half.bf16_tflops / whole.bf16_tflops < 0.55
 
 
+def test_fp8_is_twice_bf16_where_there_is_any() -> None:
+    rates = {card.name: card.fp8_tflops for card in CARDS}
+    assert rates["RTX 4090"] == 330.4 and rates["H200 SXM"] == 1978.8 and rates["B200"] == 4500
+    assert rates["A100 SXM4"] is None and rates["RTX 3090"] is None and rates["A10G"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("RTX 4090", 23.6), ("RTX 5090", 31.4), ("H100 SXM", 79.1)]
+)
+def test_usable_memory_is_no_more_than_drivers_show(name: str, shown: float) -> None:
+    """What torch counted on such cards, in GiB."""
+    card = find_card(name)
+    assert card is not None
+    assert 0.95 * shown <= card.usable_bytes / 2**30 <= shown - 0.4
+
+
+def test_a_family_is_meant_by_its_bare_name() -> None:
+    assert {card.name for card in cards_named("a100")} == {"A100 PCIe", "A100 SXM4"}
+    assert {card.name for card in cards_named("NVIDIA H100")} == {"H100 PCIe", "H100 SXM"}
+    assert [card.memory_gib for card in cards_named("rtx4060ti")] == [8, 16]
+
+
 def test_no_torch_is_needed() -> None:
     import subprocess
     import sys

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from ninfer.bench.artifact import full_directory, write_sparse
+from ninfer.artifact.published import ALIASES
+from ninfer.bench.artifact import IDENTITY, write_sparse
 from ninfer.cli import main
+from ninfer.engine.registered import full_directory
 
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file with the directory of the 27B and a hole for its payload."""
     path = tmp_path_factory.mktemp("plan") / "27b.ninfer"
-    write_sparse(path, full_directory())
+    write_sparse(path, full_directory(IDENTITY))
     return str(path)
 
 
@@ -80,6 +82,40 @@ def test_what_this_version_cannot_run_yet_can_be_planned(
     assert drafting["KV pages"] * 16 == sizes[()]["KV pages"] * 17
 
 
+def test_all_artifacts_on_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--card", "rtx3090"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and out.startswith("device   RTX 3090 of 24 GiB: ")
+    assert "int-27b: " in out and "moe-35b: " in out and "gave way: --max-context " in out
+    assert "tok/s are an estimate, not a measurement" in out
+    assert main(["plan", "--card", "rtx3090", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {plan["artifact"] for plan in found["plans"]} == set(ALIASES)
+    for plan in found["plans"]:
+        assert plan["fits"] and sum(plan["parts"].values()) == plan["needed"]
+        assert 0 < plan["estimate"]["one"] < plan["estimate"]["bound"]
+        assert all(item["missing"] > 0 for item in plan["given_up"])
+    assert main(["plan", "--card", "RTX 3060", "--device-memory", "11GiB"]) == 1
+    assert capsys.readouterr().out.count("does not fit: ") == len(ALIASES)
+
+
+def test_one_artifact_by_its_alias(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is given is planned as it is; with --auto the rest is chosen, to the same end."""
+    assert main(["plan", "int-27b", "--card", "rtx4090", "--auto", "--vision", "--json"]) == 0
+    chosen = json.loads(capsys.readouterr().out)
+    assert chosen["options"]["vision"] and chosen["options"]["kv_dtype"] == "int8"
+    again = ["--max-context", str(chosen["max_context"]), "--kv-dtype", "int8", "--vision"]
+    again += ["--max-concurrency", str(chosen["max_concurrency"]), "--spec", "mtp", "--json"]
+    assert main(["plan", "int-27b", "--card", "rtx4090", *again]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert (plain["parts"], plain["given_up"]) == (chosen["parts"], [])
+    assert main(["plan", "int-27b", "--card", "rtx4090", "--vision"]) == 0
+    text = capsys.readouterr().out
+    assert (
+        text.startswith("device   RTX 4090 of 24 GiB\nmodel    qwen3.6-27b") and "estimate" in text
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -87,6 +123,7 @@ def test_what_this_version_cannot_run_yet_can_be_planned(
         (["--device-memory", "24GiB", "--kv-dtype", "nvfp4"], "--kv-dtype nvfp4: not available"),
         (["--device-memory", "24GiB", "--spec", "dflash2"], "--spec dflash2: the drafters"),
         (["--device-memory", "24GiB", "--max-context", "0"], "--max-context 0: must be positive"),
+        (["--card", "rtx1"], "--card rtx1: not in the table of cards"),
         (["--max-concurrency", "65"], "--max-concurrency 65: must be 1..64"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ninfer.engine.registered import registered_sizes
 from ninfer.version import VERSION
 from tools import (
     check_release,
@@ -81,7 +82,7 @@ def test_every_report_has_tests_named_by_its_id(tmp_path: Path, monkeypatch):
 
 @pytest.mark.parametrize("identity", memory_pages.ARTIFACTS, ids=lambda one: one.model_id)
 def test_what_is_not_asked_for_takes_no_memory(identity):
-    model = memory_pages.sizes_of(identity)
+    model = registered_sizes(identity)
     nothing = memory_pages.parts_of(model, {})
     assert nothing.keys() & {"MTP weights", "DFlash weights", "vision weights"} == set()
     wanted = memory_pages.parts_of(model, {"kv_dtype": "int8", "spec": "mtp", "vision": True})

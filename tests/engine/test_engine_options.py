@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from ninfer.engine.options import (
-    EngineOptions,
-    GenerationOptions,
-    RunOptions,
-    check_engine,
-    check_generation,
-    check_run,
-    check_sizes,
-    template_options,
-)
+from ninfer.engine.generation_options import GenerationOptions, check_generation, template_options
+from ninfer.engine.options import EngineOptions, RunOptions, check_engine, check_run, check_sizes
 from ninfer.engine.resolve import resolve_device
 from ninfer.engine.sizes import size_of
 from ninfer.errors import UnsupportedError, UsageError

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from ninfer.artifact import open_artifact
-from ninfer.bench.artifact import full_directory, write_sparse
+from ninfer.bench.artifact import IDENTITY, write_sparse
 from ninfer.engine import Engine, EngineOptions
 from ninfer.engine import resolve as resolving
+from ninfer.engine.card_plan import CardPlan, plan_one, target_of
 from ninfer.engine.contents import read_contents
 from ninfer.engine.plan import EnginePlan, model_sizes, plan_engine, refusal, remedies
-from ninfer.engine.resolve import plan_artifact, resolve
+from ninfer.engine.registered import full_directory
+from ninfer.engine.resolve import resolve
 from ninfer.errors import UnsupportedError, UsageError
 from ninfer.runtime.memory_plan import ModelSizes
 
@@ -26,7 +28,7 @@ GIB = 1 << 30
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with the directory of the 27B and a hole for its payload."""
     path = tmp_path_factory.mktemp("plan") / "27b.ninfer"
-    write_sparse(path, full_directory())
+    write_sparse(path, full_directory(IDENTITY))
     return path
 
 
@@ -50,6 +52,11 @@ def planned(model: ModelSizes, gib: float, **changes: Any) -> EnginePlan:
     return plan_engine(asked(**changes), model, int(gib * GIB), 2)
 
 
+def planned_file(options: EngineOptions, memory: int | None = None) -> CardPlan:
+    """The plan of a file that is not loaded."""
+    return plan_one(options, target_of(options, None, memory), None)
+
+
 def applied(options: EngineOptions, remedy: str) -> EngineOptions:
     """The options that a remedy stands for, read from its text."""
     for part in re.split(r" \+ |(?<!no) (?=--)", remedy):
@@ -57,6 +64,9 @@ def applied(options: EngineOptions, remedy: str) -> EngineOptions:
             name = part.removeprefix("no --").split()[0].replace("-", "_")
             off = {"spec": None, "draft_tokens": None, "lm_head_draft": False}
             options = replace(options, **(off if name == "spec" else {name: False}))
+            continue
+        if " " not in part:
+            options = replace(options, **{part.removeprefix("--").replace("-", "_"): True})
             continue
         flag, value = part.split()
         name = flag.removeprefix("--").replace("-", "_")
@@ -155,7 +165,8 @@ def test_k7_eight_long_sequences_are_refused_before_loading(
     memory(32 * GIB)
     changes = {"max_context": 262_144, "max_concurrency": 8, "kv_capacity": 8 * 262_144}
     options = asked(artifact=sparse, **changes)
-    plan, model, _ = plan_artifact(options, 32 * GIB)
+    one = planned_file(options, 32 * GIB)
+    plan, model = one.plan, one.model
     assert not plan.memory.fits and remedies(plan, model)
 
 
@@ -164,7 +175,8 @@ def test_the_engine_refuses_in_the_words_of_the_plan(
 ) -> None:
     memory(GIB + (10 << 20))
     options = asked(artifact=micro_artifacts["dense"], max_context=32_768)
-    plan, model, _ = plan_artifact(options, GIB + (10 << 20))
+    one = planned_file(options, GIB + (10 << 20))
+    plan, model = one.plan, one.model
     read: list[str] = []
     with pytest.raises(UsageError) as error:
         Engine.load(options, lambda name, *_: read.append(name))
@@ -199,7 +211,7 @@ def test_what_does_not_suit_the_model_is_named(
 
 
 def test_components_that_are_missing_are_named(micro_artifacts: dict[str, Path]) -> None:
-    _, whole, _ = plan_artifact(asked(artifact=micro_artifacts["dense"]), 4 * GIB)
+    whole = planned_file(asked(artifact=micro_artifacts["dense"]), 4 * GIB).model
     text_only = ModelSizes(whole.config, {"text": whole.weights["text"]})
     for change in ({"vision": True}, {"spec": "mtp"}):
         with pytest.raises(UsageError, match="this artifact"):
@@ -225,5 +237,5 @@ def test_the_window_of_drafts_reaches_the_runtime(
 def test_a_stated_memory_is_that_of_a_card(sparse: Path) -> None:
     """Activations are bf16 on a card, whatever this machine has, and fp32 on a CPU."""
     for device, size in (("auto", 2), ("0", 2), ("cpu", 4)):
-        plan, _, _ = plan_artifact(EngineOptions(sparse, device=device), 24 * GIB)
+        plan = planned_file(EngineOptions(sparse, device=device), 24 * GIB).plan
         assert plan.demand.activation_bytes == size

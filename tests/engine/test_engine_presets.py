@@ -8,8 +8,9 @@ import pytest
 
 from ninfer.artifact import Identity
 from ninfer.engine import Engine
+from ninfer.engine.generation_options import GenerationOptions
 from ninfer.engine.loader import LoadedModel, load_model
-from ninfer.engine.options import EngineOptions, GenerationOptions
+from ninfer.engine.options import EngineOptions
 from ninfer.engine.resolve import resolve
 from ninfer.models.qwen3_6 import sampling_preset
 from ninfer.request import SamplingParams

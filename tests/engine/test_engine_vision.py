@@ -16,8 +16,9 @@ from ninfer.artifact import Artifact
 from ninfer.convert import synthesise
 from ninfer.engine import Engine, loader
 from ninfer.engine.contents import ModelContents
+from ninfer.engine.generation_options import GenerationOptions
 from ninfer.engine.loader import load_model
-from ninfer.engine.options import EngineOptions, GenerationOptions
+from ninfer.engine.options import EngineOptions
 from ninfer.engine.residency import Residency
 from ninfer.errors import InventoryError, PromptError, UsageError
 from ninfer.frontend import SourceRules, parse_conversation

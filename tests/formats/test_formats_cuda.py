@@ -40,7 +40,7 @@ def test_words_and_values(name, exponent, monkeypatch):
 
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
-@pytest.mark.parametrize("name", ["bf16", "fp32", "int8", "fp8"])
+@pytest.mark.parametrize("name", ["bf16", "fp32", "int8", "fp8", "int4"])
 def test_kv_rows_on_the_device(name, exponent):
     rows = torch.randn(300, 4, 256) * 2.0**exponent
     words, scales = kv.encode(name, rows)

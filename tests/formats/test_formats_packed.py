@@ -293,8 +293,42 @@ def test_kv_extremes():
         found = kv.decode("int8", *kv.encode("int8", row))
         assert not found[70].isfinite()
         assert found[:64].eq(0).all()
-    with pytest.raises(FormatError, match="unknown KV cache format 'int4'; known: bf16, fp32"):
-        kv.encode("int4", torch.zeros(64))
+    with pytest.raises(FormatError, match="unknown KV cache format 'int3'; known: bf16, fp32"):
+        kv.encode("int3", torch.zeros(64))
+
+
+@pytest.mark.parametrize("dim", [16, 64, 100, 256])
+def test_kv_int4_rows(dim):
+    rows = torch.randn(5, 3, dim)
+    words, scales = kv.encode("int4", rows)
+    entry = kv.kv_format("int4")
+    assert (words.dtype, words.shape) == (torch.uint8, (5, 3, dim // 2)) and words.is_contiguous()
+    assert scales.shape == (5, 3, entry.scale_groups(dim))
+    error = (kv.decode("int4", words, scales) - rows).abs()
+    assert bool((error <= rows.abs().amax(-1, keepdim=True) * (0.5 / 7 + 2.0**-10)).all())
+    stored = words.nbytes + scales.nbytes
+    assert entry.bytes_per_token(3, dim) * 5 == 2 * stored
+    one, one_scale = kv.encode("int4", rows[2])
+    assert torch.equal(one, words[2]) and torch.equal(one_scale, scales[2])
+
+
+def test_kv_int4_words():
+    """Two codes a byte, the even place low; halves go to the even code."""
+    row = torch.tensor([7.0, -7, 0.5, 1.5, -0.5, -1.5, 2, -3] + [0.0] * 56)
+    words, scales = kv.encode("int4", row)
+    assert scales.tolist() == [1.0]
+    assert words[:4].tolist() == [0x97, 0x20, 0xE0, 0xD2] and not words[4:].any()
+    codes = [7.0, -7, 0, 2, 0, -2, 2, -3]
+    assert kv.decode("int4", words, scales).tolist() == codes + [0.0] * 56
+    words, scales = kv.encode("int4", torch.full((64,), -1e8))
+    assert kv.decode("int4", words, scales).tolist() == [-7 * 65504.0] * 64
+    for value in (math.nan, math.inf):
+        spoiled = torch.zeros(128)
+        spoiled[70] = value
+        found = kv.decode("int4", *kv.encode("int4", spoiled))
+        assert not found[70].isfinite() and found[:64].eq(0).all()
+    with pytest.raises(FormatError, match="int4 stores 2 numbers a word: heads of 63 do not fill"):
+        kv.encode("int4", torch.zeros(63))
 
 
 @pytest.mark.parametrize("dim", [16, 64, 100, 256, 320])

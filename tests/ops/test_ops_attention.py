@@ -57,7 +57,7 @@ def loops(q: Tensor, cache: PagedKV, rows: RaggedRows, scale: float) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8", "int4"])
 def test_loops(form: str):
     q, cache, rows = scene([3, 0, 1, 6], [5, 2, 7, 0], (6, 2), 8, form, 4)
     got = paged_attention(q, cache, rows, scale=0.4)

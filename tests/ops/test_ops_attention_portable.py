@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning"),
 ]
 
-FORMATS = ("bf16", "fp32", "int8", "fp8")
+FORMATS = ("bf16", "fp32", "int8", "fp8", "int4")
 # The interpreted tile and split: products of float32 have these sizes on every card.
 TILE, SPLIT = 32, 512
 SCALE = 0.25
@@ -126,7 +126,7 @@ def test_heads_of_any_size(form: str, dim: int):
     assert FLOAT32.violation(got, exact(q, cache, rows)) is None
 
 
-@pytest.mark.parametrize("form", ["int8", "fp8"])
+@pytest.mark.parametrize("form", ["int8", "fp8", "int4"])
 @pytest.mark.parametrize("heads", [(24, 4), (16, 2)], ids=["27B", "35B"])
 def test_heads_of_the_models(form: str, heads: tuple[int, int]):
     q, cache, rows = scene([2, 1], [511, 20], form, heads, 256)
@@ -230,7 +230,7 @@ def test_what_stands_behind_a_row_cannot_spoil_it(form: str, bad: float):
         assert torch.equal(got[clean], want[clean])
         assert torch.isfinite(got[2:6, :2]).all()
         # An infinite key of a direct format can still weigh zero.
-        spoils = math.isnan(bad) or value is spoiled or form in ("int8", "fp8")
+        spoils = math.isnan(bad) or value is spoiled or form in ("int8", "fp8", "int4")
         assert not spoils or not torch.isfinite(got[2:6, 2:]).flatten(1).all(1).any()
     planes = (cache.keys, cache.values, cache.key_scales, cache.value_scales)
     for x, old in zip((p for p in planes if p is not None), words, strict=True):
@@ -381,7 +381,7 @@ def test_what_has_no_kernel_is_refused_by_name():
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_sizes_are_legal(architecture: int):
-    for form in ("bf16", "int8", "fp8"):
+    for form in ("bf16", "int8", "fp8", "int4"):
         for dim in (64, 128, 256):
             for found in (
                 plan.sizes(architecture, form, dim, wide=False),

@@ -54,7 +54,7 @@ def loops(scene: Scene, window: int | None, scale: float) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8", "int4"])
 @pytest.mark.parametrize("window", [None, 1, 4, 7, 100])
 def test_loops(form: str, window: int | None):
     given = scene([3, 0, 1, 6], [5, 2, 9, 0], (6, 2), 8, form, 4)

@@ -118,7 +118,7 @@ def cache_of(form: str, heads: int, dim: int, length: int) -> PagedKV:
     return cache
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8", "fp8", "int4"])
 @pytest.mark.parametrize(("query_heads", "kv_heads"), [(1, 1), (4, 2), (6, 1), (8, 1), (4, 4)])
 def test_attention(query_heads: int, kv_heads: int, form: str) -> None:
     """Also across the border of a split, and for a cache that goes on behind the row."""

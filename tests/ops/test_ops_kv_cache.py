@@ -6,7 +6,7 @@ import torch
 from ninfer.formats import kv
 from ninfer.ops import PagedKV, read_kv, write_kv
 
-FORMATS = ("bf16", "fp32", "int8", "fp8")
+FORMATS = ("bf16", "fp32", "int8", "fp8", "int4")
 
 
 def poisoned(form: str, pages: int, page_size: int, heads: int, dim: int) -> PagedKV:

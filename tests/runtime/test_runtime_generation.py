@@ -56,7 +56,7 @@ def prompt_of(length: int) -> list[int]:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8"])
+@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8", "int4"])
 def test_prefill_chunks_do_not_change_the_tokens(
     runtime_of: MakeRuntime, sampling: SamplingParams, kv_format: str
 ) -> None:

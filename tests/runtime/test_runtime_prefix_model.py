@@ -130,7 +130,7 @@ def cold(model: Model, tokens: list[int], kv_format: str = "bf16") -> torch.Tens
     return values
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8"])
+@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8", "int4"])
 def test_d5_conversations_with_a_shared_head_answer_as_when_cold(
     model: Model, kv_format: str
 ) -> None:
@@ -157,7 +157,7 @@ def test_d8_each_turn_reuses_all_before_it(model: Model) -> None:
     assert lengths == [0, 192, 256, 320]
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8"])
+@pytest.mark.parametrize("kv_format", ["bf16", "int8", "fp8", "int4"])
 def test_after_a_restart_the_disk_gives_the_same_logits(
     model: Model, tmp_path: Path, kv_format: str
 ) -> None:

@@ -24,7 +24,7 @@ def stored(folder: Path, length: int = 300, **changes: object) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "fp32", "int8", "fp8"])
+@pytest.mark.parametrize("kv_format", ["bf16", "fp32", "int8", "fp8", "int4"])
 @pytest.mark.parametrize("in_host_memory", [False, True])
 def test_an_entry_comes_back_after_a_restart(
     tmp_path: Path, kv_format: str, in_host_memory: bool

@@ -143,6 +143,21 @@ def test_a_supervised_server_comes_back(micro_artifacts: dict[str, Path]) -> Non
         assert not children.exists() or not children.read_text().split()
 
 
+def test_auto_takes_what_fits_and_leaves_what_is_given(
+    micro_artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    log = tmp_path / "requests.jsonl"
+    arguments = ("--port", "0", "--auto", "--max-context", "512", "--request-log-jsonl", str(log))
+    with started(micro_artifacts["dense"], *arguments, "--no-prefix-reuse") as (process, _):
+        notice = "".join(process.first_lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "--auto: --max-context 512 --max-concurrency 4 " in notice
+    engine = json.loads(log.read_text().splitlines()[0])["engine"]
+    assert (engine["max_concurrency"], engine["max_context"]) == (4, 512)
+    assert (engine["spec"], engine["vision"], engine["prefix_cache_mib"]) == ("mtp", True, 0)
+
+
 def options_of(*words: str) -> tuple[ServerOptions, EngineOptions]:
     from ninfer.cli.arguments import collect
 

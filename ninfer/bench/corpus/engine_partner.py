@@ -13,8 +13,8 @@ from ninfer.bench.corpus.plan import Ask
 from ninfer.bench.corpus.time_line import TimeLine
 from ninfer.bench.machine import this_machine
 from ninfer.engine import Engine, EngineOptions, EngineSnapshot, GenerationOptions
+from ninfer.engine.generation_options import template_options
 from ninfer.engine.loader import read_model
-from ninfer.engine.options import template_options
 from ninfer.errors import GenerationError, RequestError, UsageError
 from ninfer.frontend import Frontend, parse_conversation
 from ninfer.request import Conversation, GenerationResult, TextDelta

@@ -19,7 +19,7 @@ from ninfer.bench.serve.load import Arrival, Texts
 from ninfer.bench.serve.options import ServeLoadOptions, TransportOptions
 from ninfer.client import ChatServer
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
-from ninfer.engine.options import template_options
+from ninfer.engine.generation_options import template_options
 from ninfer.errors import GenerationError, ServerError
 from ninfer.frontend import parse_conversation
 from ninfer.options import arguments_of

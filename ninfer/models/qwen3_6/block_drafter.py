@@ -16,7 +16,7 @@ from ninfer.models.qwen3_6.block_weights import (
     DynamicConvWeights,
 )
 from ninfer.models.qwen3_6.projection import project
-from ninfer.ops.tensors import BlockRows, PagedKV, RaggedRows, Weight
+from ninfer.ops.tensors import BlockRows, HostTable, PagedKV, RaggedRows, Weight
 
 # Fixed by the drafters, which rotate whole heads by the plain token index.
 ROPE_THETA: Final = 1e7
@@ -124,7 +124,7 @@ def extend_context(
 def block_forward(
     weights: BlockDrafterWeights,
     config: BlockDrafterConfig,
-    embedding: Weight,
+    embedding: Weight | HostTable,
     block: DraftBlock,
     caches: Sequence[PagedKV],
     *,

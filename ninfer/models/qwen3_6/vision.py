@@ -1,5 +1,6 @@
 """The vision tower and its merger: patches of one image or video to rows of text width."""
 
+from functools import partial
 from typing import Final
 
 import torch
@@ -35,17 +36,17 @@ def encode_media(
     """
     assert patches.shape == (grid[0] * grid[1] * grid[2], vision.patch_row), (patches.shape, grid)
     pixels = patches.to(torch.float32).div_(127.5).sub_(1).to(dtype)  # [P, patch_row]
-    embedded = _linear(pixels, weights.patch_embedding)
-    table = weights.position_embedding
+    near = partial(weights.near, device=patches.device)
+    embedded = _linear(pixels, near(weights.patch_embedding))
+    table = near(weights.position_embedding)
     h = ops.add(embedded, ops.grid_positions(table, grid, merge=vision.merge, dtype=dtype))
     positions = patch_positions(grid, vision.merge, patches.device)
     for block in weights.blocks:
-        h = _block(h, block, vision, positions, grid[1] * grid[2])
-    normed = _norm(h, weights.merger_norm).view(-1, vision.merge_width)
-    hidden = ops.linear_bias(
-        normed, weights.merger_fc1.weight, weights.merger_fc1.bias, activation="gelu_erf"
-    )
-    return _linear(hidden, weights.merger_fc2)
+        h = _block(h, near(block), vision, positions, grid[1] * grid[2])
+    normed = _norm(h, near(weights.merger_norm)).view(-1, vision.merge_width)
+    first = near(weights.merger_fc1)
+    hidden = ops.linear_bias(normed, first.weight, first.bias, activation="gelu_erf")
+    return _linear(hidden, near(weights.merger_fc2))
 
 
 def patch_positions(grid: tuple[int, int, int], merge: int, device: torch.device) -> Tensor:

@@ -10,7 +10,7 @@ from ninfer.models.parameters import ParameterTable, Piece
 from ninfer.models.qwen3_6.parameters import stored_table
 from ninfer.models.qwen3_6.recipe import Recipe, attention_rows, gdn_rows
 from ninfer.models.stored_rows import ObjectSource, StoredRows
-from ninfer.ops.tensors import ExpertWeights, SharedExpert, Weight
+from ninfer.ops.tensors import ExpertWeights, HostTable, SharedExpert, Weight
 
 # Hands out a stored object by name, already on the device and in its resident form.
 WeightSource = ObjectSource
@@ -82,24 +82,33 @@ class LayerWeights:
 class TextWeights:
     """The whole text decoder."""
 
-    embedding: Weight  # [vocab_rows, hidden]
+    embedding: Weight | HostTable  # [vocab_rows, hidden]
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor  # [hidden]
     head: Weight  # [vocab_rows, hidden]
 
 
 def bind_text(
-    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable
+    source: WeightSource,
+    config: ModelConfig,
+    places: Recipe | ParameterTable,
+    *,
+    host_embedding: bool = False,
 ) -> TextWeights:
     """Build the views from stored objects; `source` is asked for each object exactly once.
 
     `places` says where the parameters lie: the recipe of a v2 file, or a table, for instance of the
-    bindings of a v3 file. Projections of one input that lie in one object become one matrix.
+    bindings of a v3 file. Projections of one input that lie in one object become one matrix. With
+    `host_embedding` the source gives the table of embeddings in host memory, where it stays.
     Raises InventoryError for parts of one matrix that are stored in different formats.
     """
     text, rows = config.text, component_rows(source, config, places, TEXT_PREFIX)
     # The order of the published files, so that they are read from front to back.
-    embedding = rows.take("text/token_embedding")
+    embedding: Weight | HostTable
+    if host_embedding:
+        embedding = HostTable(rows.stored("text/token_embedding"))
+    else:
+        embedding = rows.take("text/token_embedding")
     layers = tuple(_layer(rows, text, index) for index in range(text.layers))
     return TextWeights(
         embedding=embedding,
@@ -110,11 +119,17 @@ def bind_text(
 
 
 def component_rows(
-    source: WeightSource, config: ModelConfig, places: Recipe | ParameterTable, prefix: str
+    source: WeightSource,
+    config: ModelConfig,
+    places: Recipe | ParameterTable,
+    prefix: str,
+    *,
+    as_stored: bool = False,
 ) -> StoredRows:
     """The parameters of one component, all of which are going to be taken; see `bind_text`."""
     table = stored_table(config, places) if isinstance(places, Recipe) else places
-    return StoredRows(source, table, [name for name in table if name.startswith(prefix)])
+    names = [name for name in table if name.startswith(prefix)]
+    return StoredRows(source, table, names, as_stored=as_stored)
 
 
 def fused_projection(

@@ -45,6 +45,7 @@ CASES: Final = (
         "ragged",
         partial(_attention, (3, 0, 65, 1), (61, 5, 0, 190), (6, 2), 32, "fp32", 64),
     ),
+    Case(paged_attention, "int4", partial(_attention, (1, 3), (127, 60), (8, 2), 64, "int4", 64)),
     Case(paged_attention, "verify", partial(_attention, (4, 4), (60, 125), (4, 4), 64, "int8", 64)),
     Case(
         paged_attention, "small_pages", partial(_attention, (7, 2), (5, 9), (4, 1), 16, "bf16", 4)

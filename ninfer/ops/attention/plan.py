@@ -72,7 +72,7 @@ def default_sizes(architecture: int, format: str, dim: int) -> Sizes:
 
     A tile of bytes is decoded anew by every four warps, so more rows by more warps gain nothing.
     """
-    roomy, is_bytes = architecture in _ROOMY, format in ("int8", "fp8")
+    roomy, is_bytes = architecture in _ROOMY, format in ("int8", "fp8", "int4")
     keys = 64 if roomy else 32
     tile = 2 * keys * dim * (1 if is_bytes else 2)
     large = roomy and not is_bytes

@@ -172,7 +172,9 @@ def _inputs(q: Tensor, cache: PagedKV, rows: RaggedRows, block: Block | None) ->
     )
     own = (block.keys, block.values) if block else (q, q)
     offsets = (rows.offsets, rows.kv_lengths, rows.page_table)
-    keys = cache.keys.view(torch.int32) if cache.keys.element_size() == 1 else cache.keys
+    # Four codes a word.
+    word = torch.int16 if cache.format == "int4" else torch.int32
+    keys = cache.keys.view(word) if cache.keys.element_size() == 1 else cache.keys
     return (q, keys, cache.values, *scales, *own, *offsets)
 
 
@@ -233,5 +235,5 @@ def _form(format: str, card: int) -> int:
     if format == "fp8":
         form = tiles.FP8 if INTERPRETED or card < 89 else tiles.FP8_NATIVE
     else:
-        form = tiles.INT8 if format == "int8" else tiles.DIRECT
+        form = {"int8": tiles.INT8, "int4": tiles.INT4}.get(format, tiles.DIRECT)
     return int(form.value)

@@ -18,6 +18,7 @@ DIRECT = tl.constexpr(0)
 INT8 = tl.constexpr(1)
 FP8 = tl.constexpr(2)
 FP8_NATIVE = tl.constexpr(3)  # cards that convert E4M3 themselves
+INT4 = tl.constexpr(4)  # two codes a byte, keys as words of 16 bits
 
 
 def _fetch(take: str, byte: int) -> str:
@@ -57,7 +58,7 @@ def decode_words(words, FORM: tl.constexpr, OPERAND: tl.constexpr):
 
 @triton.jit
 def _decode_bytes(words, FORM: tl.constexpr, OPERAND: tl.constexpr):
-    """The four codes in each 32-bit word as operands: a tuple, lowest byte first."""
+    """The four codes in each word as operands: a tuple, lowest bits first."""
     if (FORM == INT8) & (OPERAND == tl.bfloat16):
         found = tl.inline_asm_elementwise(
             _WORDS,
@@ -70,7 +71,11 @@ def _decode_bytes(words, FORM: tl.constexpr, OPERAND: tl.constexpr):
     else:
         found = ()
         for byte in tl.static_range(4):
-            code = (words >> (8 * byte)).to(tl.int8)
+            if FORM == INT4:
+                # The sign of the code comes down with it.
+                code = ((words.to(tl.int32) << (28 - 4 * byte)) >> 28).to(tl.int8)
+            else:
+                code = (words >> (8 * byte)).to(tl.int8)
             if FORM == FP8:
                 code = code.to(tl.int32) & 0xFF
             found = found + (decode_words(code, FORM, OPERAND),)
@@ -154,7 +159,7 @@ def attend_tile(
     values,
     key_scales,
     value_scales,
-    key_at,  # [BN] where a key's head row is, in words of four where keys are bytes
+    key_at,  # [BN] where a key's head row is, in words of four where keys are codes
     value_at,
     scale_at,  # [BN] where its scales are
     live,  # [BN] keys to read; ignored unless MASKED
@@ -222,7 +227,11 @@ def attend_tile(
                 # Nor may its codes be NaN, as those of FP8 then are.
                 live = live & (factor - factor == 0.0)
             operand = scaled.to(OPERAND)
+            if FORM == INT4:
+                at = values + ((value_at[None, :] + column) >> 1)
             v = _load(at, live[None, :], column, DIM, RAGGED, MASKED)
+            if FORM == INT4:
+                v = ((v.to(tl.int32) << (28 - column % 2 * 4)) >> 28).to(tl.int8)
             v = decode_words(v, FORM, OPERAND)
             part = tl.dot(v, operand, part, input_precision="ieee")
         elif MASKED:

@@ -35,6 +35,6 @@ def read_kv(cache: PagedKV, slots: Tensor) -> tuple[Tensor, Tensor]:
 
     Shapes: slots [T] int64 -> two [T, H, D] float32. Raises ValueError for a malformed cache.
     """
-    checks.paged_kv("read_kv", cache, None, cache.keys.shape[-1], slots)
+    checks.paged_kv("read_kv", cache, None, cache.head_dim, slots)
     checks.indices("read_kv", "slots", slots, (slots.numel(),), slots)
     return _READ_KV.run(cache, slots)

@@ -6,7 +6,7 @@ from typing import Final
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.kv_cache import read_kv, write_kv
 
-_FORMATS: Final = ("bf16", "fp32", "int8", "fp8")
+_FORMATS: Final = ("bf16", "fp32", "int8", "fp8", "int4")
 
 
 def _write(form: str, count: int, heads: int, dim: int, page_size: int, inputs: Inputs) -> Call:
@@ -35,6 +35,7 @@ CASES: Final = (
     ),
     # A head that is no multiple of the scale group, on small pages.
     Case(write_kv, "int8_short_group", partial(_write, "int8", 9, 3, 80, 4)),
+    Case(write_kv, "int4_short_group", partial(_write, "int4", 9, 3, 80, 4)),
     Case(write_kv, "fp8_two_groups", partial(_write, "fp8", 5, 2, 320, 4)),
     *(Case(read_kv, form, partial(_read, form)) for form in _FORMATS),
 )

@@ -13,6 +13,7 @@ FP32 = tl.constexpr(0)
 BF16 = tl.constexpr(1)
 INT8 = tl.constexpr(2)
 FP8 = tl.constexpr(3)
+INT4 = tl.constexpr(4)  # two codes a byte
 
 _MOST_SCALE = tl.constexpr(65504.0)
 _LEAST_SCALE = tl.constexpr(2.0**-24)
@@ -51,7 +52,7 @@ def _encode(x, FORM: tl.constexpr):
     is_number = x == x
     amax = tl.max(tl.where(is_number, tl.abs(x), 0.0), 1)
     spoiled = tl.max(tl.where(is_number, 0, 1), 1) > 0
-    limit: tl.constexpr = 448.0 if FORM == FP8 else 127.0
+    limit: tl.constexpr = 448.0 if FORM == FP8 else (7.0 if FORM == INT4 else 127.0)
     raw = tl.minimum(tl.div_rn(amax, tl.zeros_like(amax) + limit), _MOST_SCALE)
     if FORM == FP8:
         raw = tl.maximum(raw, _LEAST_SCALE)
@@ -96,7 +97,13 @@ def _write(
         tl.store(to, _to_bf16(value), mask=live)
     else:
         codes, scale = _encode(value, FORM)
-        tl.store(to, codes.to(words.dtype.element_ty), mask=live)
+        if FORM == INT4:
+            low, high = tl.split(tl.reshape(codes & 15, (G, N // 2, 2)))
+            byte = g[:, None] * (GROUP // 2) + tl.arange(0, N // 2)[None, :]
+            pair = (tl.arange(0, N // 2) < GROUP // 2)[None, :] & (byte < DIM // 2)
+            tl.store(words + row * (DIM // 2) + byte, (low | (high << 4)).to(tl.uint8), mask=pair)
+        else:
+            tl.store(to, codes.to(words.dtype.element_ty), mask=live)
         tl.store(scales + row * GROUPS + g, scale, mask=g < GROUPS)
 
 
@@ -147,7 +154,12 @@ def _read(
 ):
     column = tl.arange(0, N)
     live = column < DIM
-    word = tl.load(words + row * DIM + column, mask=live, other=0)
+    if FORM == INT4:
+        byte = tl.load(words + row * (DIM // 2) + column // 2, mask=live, other=0).to(tl.int32)
+        # The sign of the code comes down with it.
+        word = (byte << (28 - column % 2 * 4)) >> 28
+    else:
+        word = tl.load(words + row * DIM + column, mask=live, other=0)
     if FORM == BF16:
         value = (word.to(tl.int32) << 16).to(tl.float32, bitcast=True)
     elif FORM == FP32:

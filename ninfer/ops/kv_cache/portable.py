@@ -14,7 +14,13 @@ from ninfer.ops.tensors import PagedKV
 
 _TYPES: Final = (torch.bfloat16, torch.float16, torch.float32)
 _FORMS: Final = MappingProxyType(
-    {"fp32": kernels.FP32, "bf16": kernels.BF16, "int8": kernels.INT8, "fp8": kernels.FP8}
+    {
+        "fp32": kernels.FP32,
+        "bf16": kernels.BF16,
+        "int8": kernels.INT8,
+        "fp8": kernels.FP8,
+        "int4": kernels.INT4,
+    }
 )
 
 
@@ -46,7 +52,7 @@ def write_kv(keys: Tensor, values: Tensor, cache: PagedKV, slots: Tensor) -> Non
 
 def read_kv(cache: PagedKV, slots: Tensor) -> tuple[Tensor, Tensor]:
     """See the contract."""
-    count, (heads, dim) = slots.shape[0], cache.keys.shape[2:]
+    count, heads, dim = slots.shape[0], cache.keys.shape[2], cache.head_dim
     shape = (count, heads, dim)
     keys, values = (torch.empty(shape, dtype=torch.float32, device=slots.device) for _ in range(2))
     if keys.numel():
@@ -73,7 +79,7 @@ def _planes(cache: PagedKV) -> tuple[Tensor | None, ...]:
 
 
 def _options(cache: PagedKV) -> dict[str, Any]:
-    entry, dim = kv_format(cache.format), cache.keys.shape[3]
+    entry, dim = kv_format(cache.format), cache.head_dim
     return {
         "DIM": dim,
         "GROUP": entry.group or dim,

@@ -40,7 +40,7 @@ def _read(form: str, words: Tensor, scales: Tensor | None, index: Tensor) -> Ten
 
 def _write(form: str, rows: Tensor, pages: Tensor, scales: Tensor | None, slots: Tensor) -> None:
     words, factors = kv.encode(form, rows)
-    pages.view(-1, *rows.shape[1:]).index_copy_(0, slots, words)
+    pages.flatten(0, 1).index_copy_(0, slots, words)
     if scales is not None:
         assert factors is not None, form
         scales.flatten(0, 1).index_copy_(0, slots, factors)

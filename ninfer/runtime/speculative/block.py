@@ -20,7 +20,7 @@ from ninfer.models.qwen3_6 import (
 )
 from ninfer.models.qwen3_6.block_weights import BlockDrafterConfig, BlockDrafterWeights
 from ninfer.models.qwen3_6.dflash2 import SelectorWeights
-from ninfer.ops.tensors import PagedKV, Weight
+from ninfer.ops.tensors import HostTable, PagedKV, Weight
 from ninfer.runtime.sequence import Sequence
 from ninfer.runtime.speculative.kept_rows import kept_rows
 from ninfer.runtime.speculative.proposer import TargetRows, until_unknown
@@ -96,7 +96,7 @@ class BlockProposer:
         self,
         weights: BlockDrafterWeights,
         config: BlockDrafterConfig,
-        embedding: Weight,
+        embedding: Weight | HostTable,
         caches: Items[PagedKV],
         choose: Choice,
         *,
