@@ -107,4 +107,4 @@ docs: install
 
 release: check test e2e
 	@rm -rf dist
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m tools.release dist

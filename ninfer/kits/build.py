@@ -146,7 +146,7 @@ def _compile(
     say(f"{len(found)} launches compiled by Triton in {triton_seconds:.0f} s")
     start = time.monotonic()
     (folder / CUDA).mkdir()
-    count = compile_kit(options.architecture, folder / CUDA)
+    count = compile_kit(options.architecture, folder / CUDA, options.every)
     cuda_seconds = time.monotonic() - start
     say(f"{count} CUDA kernels compiled in {cuda_seconds:.0f} s")
     return {
