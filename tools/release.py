@@ -74,10 +74,10 @@ def archives(folder: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="ninfer-source-") as made:
         source, output = Path(made) / "source", Path(made) / "output"
         copy_tracked(ROOT, source)
-        # Umask and times of this machine have no part in it.
+        # Umask and times of this machine have no part in it: the wheel keeps its files' modes.
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)}
         command = [sys.executable, "-m", "build", "--outdir", str(output), str(source)]
-        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, env=environment, umask=0o022, stdout=subprocess.DEVNULL)
         (archive,), (wheel,) = output.glob("*.tar.gz"), output.glob("*.whl")
         (folder / archive.name).write_bytes(without_traces(archive.read_bytes()))
         shutil.copyfile(wheel, folder / wheel.name)
