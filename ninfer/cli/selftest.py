@@ -22,12 +22,10 @@ def main(argv: Sequence[str]) -> int:
     """Print a line for each op and form as it comes, or one JSON object."""
     options = collect(parse(build_parser(), argv), SelftestOptions)
 
-    import torch
-
     from ninfer.selftest.page import as_json, page
-    from ninfer.selftest.routes import routes
+    from ninfer.selftest.routes import routes, this_device
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = this_device()
     found = []
     for verdict in routes(device, options.op, options.seed):
         found.append(verdict)

@@ -6,12 +6,12 @@ linear ops and experts read weights in an order of their own and are `ninfer ben
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Final
 
 import torch
 
 from ninfer.errors import UnsupportedError, UsageError
+from ninfer.lazy import lazy_exports
 from ninfer.ops.case import Case
 from ninfer.ops.cases import ALL_CASES
 from ninfer.ops.compare import compare, margin
@@ -26,6 +26,8 @@ _CUDA_FORMS: Final = {
     "next_tokens": "ninfer.ops.sampling.fast",
     "delta_net": "ninfer.ops.delta_net.fast",
 }
+# Their compiler's binding is imported only where there is a card.
+_cuda_form = lazy_exports(__name__, _CUDA_FORMS)
 _TYPES: Final = {"cpu": (torch.float32, torch.bfloat16), "cuda": (torch.bfloat16,)}
 
 
@@ -40,6 +42,11 @@ class Verdict:
     margin: float
     refused: int
     wrong: tuple[str, ...]
+
+
+def this_device() -> torch.device:
+    """The first card, or the processor."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def routes(device: torch.device, ops: Sequence[str], seed: int) -> Iterator[Verdict]:
@@ -63,7 +70,7 @@ def forms(device: torch.device, op: str) -> list[str]:
         major, minor = torch.cuda.get_device_capability(device)
         found += [tier.name for tier in tiers_on(10 * major + minor) if op in tier.ops]
         if op in _CUDA_FORMS:
-            register(CUDA, getattr(import_module(_CUDA_FORMS[op]), op))
+            register(CUDA, _cuda_form(op))
             found.append(CUDA)
     return found
 

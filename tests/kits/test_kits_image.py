@@ -144,7 +144,7 @@ def test_the_package_runs_in_the_unpacked_image(tmp_path: Path):
     environment = dict(item.split("=", 1) for item in config["Env"])
     environment["NINFER_PYTHON"] = str(Path(sys.executable).resolve())
 
-    def ninfer(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    def ninfer(*arguments: str) -> subprocess.CompletedProcess[str]:
         user, group = config["User"].split(":")
         command = [
             shutil.which("chroot"),
@@ -154,7 +154,7 @@ def test_the_package_runs_in_the_unpacked_image(tmp_path: Path):
         ]
         return subprocess.run(
             [*command, *arguments],
-            env={"PATH": os.environ["PATH"], **environment, **changes},
+            env={"PATH": os.environ["PATH"], **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -162,8 +162,8 @@ def test_the_package_runs_in_the_unpacked_image(tmp_path: Path):
 
     version = ninfer("--version")
     assert (version.stdout.strip(), version.returncode) == (VERSION, 0), version.stderr
-    url = ninfer("kit", "url", "h200", NINFER_KIT_STORE="https://kits.example/")
-    assert url.stdout.strip().endswith("-sm90.kit.tar.gz"), url.stderr
+    told = ninfer("--help")
+    assert "compiled ahead of time" in told.stdout and told.returncode == 0, told.stderr
     # The image's user writes launchers beside the kernels, and nothing else of the image.
     assert (out / "opt/ninfer/kernels/triton").stat().st_uid == USER
     assert (out / "usr").stat().st_uid == 0
