@@ -23,6 +23,7 @@ CLIENT_FILES := tests/e2e/clients
 
 BROWSER := $(or $(CHROMIUM),$(shell command -v chromium chromium-browser google-chrome))
 SYSTEMD := $(shell command -v systemd-analyze 2>/dev/null)
+CHROOT := $(shell [ "$$(id -u)" = 0 ] && command -v chroot 2>/dev/null)
 
 .PHONY: help install demo test check fix e2e extras soak gpu bench docs release
 
@@ -89,7 +90,9 @@ $(CLIENTS)/ready: $(wildcard $(CLIENT_FILES)/*.txt $(CLIENT_FILES)/package*.json
 e2e: install $(CLIENTS)/ready
 	@$(if $(BROWSER),,echo "no Chromium: the tests of the page are left out (apt-get install chromium)")
 	@$(if $(SYSTEMD),,echo "no systemd-analyze: the unit is not shown to it (apt-get install systemd)")
-	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)$(if $(SYSTEMD),, and not systemd)"
+	@$(if $(CHROOT),,echo "not root: the image is checked, not run by chroot")
+	$(PYTEST) -m "e2e$(if $(BROWSER),, and not browser)$(if $(SYSTEMD),, and not systemd)$(if \
+	  $(CHROOT),, and not chroot)"
 
 extras: install
 	@$(BIN)/python -m tools.extras
@@ -112,4 +115,4 @@ docs: install
 
 release: check test e2e
 	@rm -rf dist
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m tools.release dist

@@ -1,14 +1,29 @@
 """`ninfer kit`: kernels compiled ahead of time for one architecture, as a file to install."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ninfer.cli.arguments import Parser, Subparser, add_options, collect, parse, path_of
+from ninfer.cli.arguments import (
+    Parser,
+    Subparser,
+    add_artifact,
+    add_options,
+    collect,
+    parse,
+    path_of,
+)
 from ninfer.errors import UsageError
 from ninfer.kits.home import current_link, home
-from ninfer.kits.options import ARCHITECTURES, BuildOptions, InstallOptions, check_build
+from ninfer.kits.options import (
+    ARCHITECTURES,
+    BuildOptions,
+    InstallOptions,
+    StartOptions,
+    check_build,
+)
 from ninfer.kits.urls import download, kit_url
 from ninfer.log import configure
 
@@ -23,7 +38,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="build|verify|install|info|url",
+        metavar="build|verify|install|info|prove|start|url",
         parser_class=Subparser,
     )
     build = commands.add_parser("build", description="Compile a kit; needs no card.")
@@ -40,6 +55,20 @@ def build_parser() -> Parser:
     info.add_argument(
         "kit", nargs="?", type=_path, metavar="KIT", help="a kit (default: installed)"
     )
+    prove = commands.add_parser(
+        "prove",
+        description="Start an engine twice with empty caches, without a kit and with it: with it "
+        "no kernel may be compiled, and the ids must be the same. Prints one JSON object; exit "
+        "status 1 when that was not shown.",
+    )
+    _add_kit(prove)
+    add_artifact(prove, "ARTIFACT")
+    add_options(prove, StartOptions)
+    start = commands.add_parser(
+        "start", description="Start an engine once; print as JSON what compiled, and the ids."
+    )
+    add_artifact(start, "ARTIFACT")
+    add_options(start, StartOptions)
     url = commands.add_parser("url", description="Print where the kit of a card is published.")
     url.add_argument("card", metavar="CARD", help="name of a card, or 80 to 120")
     return parser
@@ -54,6 +83,8 @@ def main(argv: Sequence[str]) -> int:
         "verify": _verify,
         "install": _install,
         "info": _info,
+        "prove": _prove,
+        "start": _start,
         "url": _url,
     }[namespace.command](namespace)
 
@@ -132,6 +163,32 @@ def _info(namespace: argparse.Namespace) -> int:
         bad += [f"{folder / path}: not as it was installed" for path in damaged(kit)]
     print("\n".join(bad), end="\n" if bad else "")
     return 1 if bad else 0
+
+
+def _prove(namespace: argparse.Namespace) -> int:
+    options = collect(namespace, StartOptions)
+
+    from ninfer.kits.prove import prove
+
+    with download(namespace.kit) as archive:
+        found = prove(archive, namespace.artifact, options)
+    return _told(found, options.json, bool(found["proven"]))
+
+
+def _start(namespace: argparse.Namespace) -> int:
+    options = collect(namespace, StartOptions)
+
+    from ninfer.kits.start import start
+
+    return _told(start(namespace.artifact, options), options.json, True)
+
+
+def _told(values: dict[str, object], file: Path | None, good: bool) -> int:
+    text = json.dumps(values)
+    if file is not None:
+        file.write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0 if good else 1
 
 
 def _url(namespace: argparse.Namespace) -> int:

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "synth": ("synth", "write an artifact with random weights"),
     "service": ("service", "run a server under systemd: show or install the unit"),
     "doctor": ("doctor", "tell what stands in the way on this machine, and the fix"),
+    "selftest": ("selftest", "compare every op of this machine with its reference"),
     "kit": ("kit", "build, check and install kernels compiled ahead of time"),
     "offers": ("fleet.offers", "list machines for rent"),
     "create": ("fleet.create", "rent a machine, or end it again if anything fails"),
@@ -50,7 +51,7 @@ COMMANDS: Final = {
 }
 
 # Commands that launch kernels, which an installed kit may hold.
-_WITH_KERNELS: Final = ("run", "serve", "cluster", "chat", "evals", "bench")
+_WITH_KERNELS: Final = ("run", "serve", "cluster", "chat", "evals", "bench", "selftest")
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

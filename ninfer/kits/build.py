@@ -22,6 +22,7 @@ from ninfer.kits.archive import pack
 from ninfer.kits.compile import compile_models
 from ninfer.kits.home import CUDA, TRITON
 from ninfer.kits.launches import TOKENS, models
+from ninfer.kits.limits import needs
 from ninfer.kits.lock import lock_of
 from ninfer.kits.manifest import KitFile, Manifest, safe_path
 from ninfer.kits.options import BuildOptions
@@ -121,7 +122,7 @@ def _driver() -> str:
 def _compile(
     folder: Path, options: BuildOptions, chosen: tuple[str, ...], jobs: int, say: Say
 ) -> dict[str, object]:
-    """Seconds of both compilers."""
+    """Seconds of both compilers, and the most that a kernel needs."""
     start = time.monotonic()
     cache = folder / TRITON
     cache.mkdir(parents=True)
@@ -145,12 +146,14 @@ def _compile(
     say(f"{len(found)} launches compiled by Triton in {triton_seconds:.0f} s")
     start = time.monotonic()
     (folder / CUDA).mkdir()
-    count = compile_kit(options.architecture, folder / CUDA)
-    say(f"{count} CUDA kernels compiled in {time.monotonic() - start:.0f} s")
+    count = compile_kit(options.architecture, folder / CUDA, options.every)
+    cuda_seconds = time.monotonic() - start
+    say(f"{count} CUDA kernels compiled in {cuda_seconds:.0f} s")
     return {
         "launches": len(found),
         "triton_seconds": round(triton_seconds),
-        "cuda_seconds": round(time.monotonic() - start),
+        "cuda_seconds": round(cuda_seconds),
+        **needs(folder / CUDA.partition("/")[0], options.architecture).facts(),
     }
 
 

@@ -1,13 +1,16 @@
 """What the kernels of a model are launched with: one call of each op, weight and token count."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from ninfer import ops
+from ninfer.artifact import open_artifact
+from ninfer.artifact.packaged import packaged_artifacts, path_of_name
+from ninfer.engine.contents import read_contents
 from ninfer.errors import UsageError
 from ninfer.kits.attention_launches import attention_calls
 from ninfer.kits.mixer_calls import mixer_calls
@@ -28,16 +31,25 @@ _META: Final = torch.device("meta")
 
 
 def models() -> tuple[str, ...]:
-    """The models that have a list, as `model/weights`."""
-    return tuple("/".join(identity) for identity in REGISTERED)
+    """The models that have a list, as `model/weights`: published ones and those of the package."""
+    return (*("/".join(identity) for identity in REGISTERED), *_packaged())
 
 
 def registered(name: str) -> tuple[ModelConfig, str]:
     """Configuration and weights id of a name. Raises UsageError for one outside `models()`."""
+    if (file := _packaged().get(name)) is not None:
+        with open_artifact(path_of_name(file)) as artifact:
+            return read_contents(artifact).config, name.split("/")[1]
     found = {"/".join(identity): config for identity, config in REGISTERED.items()}
     if name not in found:
-        raise UsageError(f"model {name!r} has no list of kernels; known: {', '.join(found)}")
+        raise UsageError(f"model {name!r} has no list of kernels; known: {', '.join(models())}")
     return found[name], name.split("/")[1]
+
+
+@cache
+def _packaged() -> dict[str, str]:
+    """Identity to name of the artifacts of the package."""
+    return {item.id: item.name for item in packaged_artifacts()}
 
 
 def model_calls(name: str, tokens: Sequence[int] = TOKENS) -> list[Call]:

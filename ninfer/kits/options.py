@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ninfer.engine.options import KV_DTYPES
 from ninfer.errors import UsageError
 from ninfer.options import option
 
@@ -50,3 +51,16 @@ class InstallOptions:
     sha256: str = option("", "digest that the archive must have", metavar="HEX", unset="any")
     folder: Path | None = option(None, "where kits live", unset="NINFER_KITS or the data folder")
     force: bool = option(False, "install one that does not match this machine's stack")
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What an engine is started with, and asked, to see what compiles."""
+
+    device: str = option("auto", "as for `ninfer run`", metavar="N|cpu|auto")
+    backend: str = option("auto", "as for `ninfer run`", choices=("auto", "reference", "triton"))
+    kv_dtype: str = option("bf16", "as for `ninfer run`", choices=KV_DTYPES)
+    spec: str | None = option(None, "as for `ninfer run`", metavar="DRAFTER", unset="none")
+    prompt: str = option("Why is the sky blue?", "what to ask", metavar="TEXT")
+    max_new: int = option(64, "tokens to generate greedily", metavar="N")
+    json: Path | None = option(None, "also write the result to a file", metavar="FILE")

@@ -11,14 +11,17 @@ from ninfer.json_text import parse_json
 _GROUP_FILES: Final = "__grp__*.json"
 
 
-def relocate(folder: Path) -> int:
-    """Make a cache valid at the place where it lies now; gives the number of files changed.
+def relocate(folder: Path, place: Path | None = None) -> int:
+    """Make a cache valid at the place where it lies now, or at `place`, to which it will be moved.
 
-    Triton's group files hold the absolute paths of their members, which lie beside them, and a
-    path that leads nowhere counts as a missing kernel. Raises ArtifactError for a group file that
-    is not one.
+    Gives the number of files changed. Triton's group files hold the absolute paths of their
+    members, which lie beside them, and a path that leads nowhere counts as a missing kernel. Raises
+    ArtifactError for a group file that is not one.
     """
-    return _rewrite(folder, lambda path, member: str(path.parent / member))
+    root = place or folder
+    return _rewrite(
+        folder, lambda path, member: str(root / path.parent.relative_to(folder) / member)
+    )
 
 
 def strip_places(folder: Path) -> int:

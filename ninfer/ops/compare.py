@@ -147,3 +147,27 @@ def _widened(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, (type, *_WORDS)):
         return replace(value, **{f.name: _widened(getattr(value, f.name)) for f in fields(value)})
     return _copied(value)
+
+
+def margin(
+    case: Case, dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+) -> float:
+    """The part of its bound that the worst float result of the chosen form takes, 1 at the bound.
+
+    Results alone, by the same inputs and criteria as `compare`, which also judges state; 0 where
+    nothing is a float.
+    """
+    call = case.make(dtype, device, seed)
+    oracle = {name: _widened(value) for name, value in call.arguments.items()}
+    arguments = {name: _loaded(name, value) for name, value in call.arguments.items()}
+    actual = dict(_tensors("result", case.op(**arguments)))
+    with using(REFERENCE):
+        expected = dict(_tensors("result", case.op(**oracle)))
+    return max(
+        (
+            criterion(got.dtype, case.roundings).share(got, expected[name])
+            for name, got in actual.items()
+            if got.is_floating_point() and expected[name].is_floating_point()
+        ),
+        default=0.0,
+    )

@@ -46,6 +46,19 @@ class Criterion:
             return f"worst element is {ratio:.3g} times over its bound ({worst:g})"
         return None
 
+    def share(self, actual: Tensor, expected: Tensor) -> float:
+        """The larger part of the two bounds that finite values take: above 1 is a violation."""
+        got, want = actual.to(torch.float64), expected.to(torch.float64)
+        finite = torch.isfinite(want) & torch.isfinite(got)
+        got, want = got[finite], want[finite]
+        size = float(want.norm())
+        if want.numel() == 0 or size == 0:
+            return 0.0
+        error = (got - want).abs()
+        worst = max(self.worst, self.norm * sqrt(2 * log(want.numel())))
+        allowed = want.abs().clamp_min(size / want.numel() ** 0.5) * worst
+        return max(float(error.norm()) / (self.norm * size), float((error / allowed).max()))
+
 
 # BF16 rounds by at most 2^-8 of a value; the worst element has room for a second rounding inside.
 BF16: Final = Criterion("bf16", norm=2.0**-8, worst=2.0**-6)

@@ -1,4 +1,4 @@
-"""Options of `ninfer doctor`; no torch."""
+"""Options of `ninfer doctor` and `ninfer selftest`; no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,3 +26,15 @@ def check_doctor(options: DoctorOptions) -> None:
         raise UsageError(f"--port {options.port}: must be in 1..65535")
     if not options.folder.is_dir():
         raise UsageError(f"--folder {options.folder}: no such folder")
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestOptions:
+    """Which ops to compare with their references, and where the page goes."""
+
+    op: tuple[str, ...] = option(
+        (), "op to look at; repeatable", metavar="NAME", unset="all of them"
+    )
+    seed: int = option(0, "seed of the inputs", metavar="N")
+    json: bool = option(False, "print one JSON object")
+    page: Path | None = option(None, "also write a page to send", metavar="FILE", unset="none")

@@ -212,7 +212,8 @@ def test_a_prompt_longer_than_the_context(capsys: pytest.CaptureFixture[str], de
 def test_help_lists_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import fields
 
-    from ninfer.engine.options import EngineOptions, GenerationOptions, RunOptions
+    from ninfer.engine.generation_options import GenerationOptions
+    from ninfer.engine.options import EngineOptions, RunOptions
     from ninfer.options import flag_of
 
     with pytest.raises(SystemExit) as left:

@@ -13,10 +13,10 @@ from ninfer.artifact import open_artifact
 from ninfer.artifact.packaged import locate
 from ninfer.bench.artifact import full_directory, write_sparse
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
+from ninfer.engine.card_plan import CardPlan, plan_one, target_of
 from ninfer.engine.contents import read_contents
 from ninfer.engine.options import check_engine
 from ninfer.engine.prefix import prefix_options
-from ninfer.engine.resolve import plan_artifact
 from ninfer.errors import UsageError
 from ninfer.frontend import parse_conversation
 from ninfer.request import GenerationResult, PreparedPrompt
@@ -35,6 +35,10 @@ def test_a_factor_out_of_range_is_refused(factor: float) -> None:
         check_engine(tiny(yarn_factor=factor))
 
 
+def planned(options: EngineOptions) -> CardPlan:
+    return plan_one(options, target_of(options, None, 80 << 30), None)
+
+
 def test_the_27b_takes_524288_tokens_by_plan(tmp_path: Path) -> None:
     path = tmp_path / "27b.ninfer"
     write_sparse(path, full_directory())
@@ -42,12 +46,12 @@ def test_the_27b_takes_524288_tokens_by_plan(tmp_path: Path) -> None:
         path, device="cpu", max_context=524_288, kv_dtype="int8", spec="mtp", draft_tokens=3
     )
     with pytest.raises(UsageError, match="limit is 262144; --yarn-factor raises it"):
-        plan_artifact(options, 80 << 30)
-    plan, model, _ = plan_artifact(replace(options, yarn_factor=2.0), 80 << 30)
-    assert plan.memory.fits and plan.memory.tokens == 524_288
-    assert model.config.text.context == 524_288
+        planned(options)
+    found = planned(replace(options, yarn_factor=2.0))
+    assert found.plan.memory.fits and found.plan.memory.tokens == 524_288
+    assert found.model.config.text.context == 524_288
     with pytest.raises(UsageError, match="limit is 524288"):
-        plan_artifact(replace(options, yarn_factor=2.0, max_context=524_289), 80 << 30)
+        planned(replace(options, yarn_factor=2.0, max_context=524_289))
 
 
 def answers(options: EngineOptions) -> tuple[list[tuple[int, ...]], int, int]:

@@ -68,7 +68,8 @@ def test_the_kit_of_an_architecture_has_every_format_and_token_range(architectur
     assert len(found) == len(set(found))
     # Experts and draws in one launch are Hopper's.
     families = {p.source.rpartition("/")[0] for p in found}
-    assert families == ({"", "moe", "sampling"} if architecture == 90 else {""})
+    everywhere = {"", "attention", "delta_net"}
+    assert families == everywhere | ({"moe", "sampling"} if architecture == 90 else set())
     # What arranges activations goes with products of warpgroups.
     arranged = {dict(p.defines)["TOKENS"] for p in found if p.source == "arrange.cu"}
     assert arranged == ({32, 64} if architecture == 90 else set())
