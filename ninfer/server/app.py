@@ -68,9 +68,11 @@ def create_app(service: Service) -> ASGIApp:
 def _life(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        reports = asyncio.create_task(service.report())
+        works = (service.report(), service.activity.watch())
+        tasks = [asyncio.create_task(work) for work in works]
         yield
-        reports.cancel()
+        for task in tasks:
+            task.cancel()
         await service.close()
 
     return life
