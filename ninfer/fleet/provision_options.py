@@ -41,7 +41,10 @@ class ProvisionOptions:
     no_card: bool = option(False, "serve on the machine's CPU")
     serve_port: int = option(8080, "port of the server on the machine's loopback", metavar="N")
     serve_option: tuple[str, ...] = option(
-        (), "word for 'ninfer serve', after those of the card's profile; repeatable", metavar="WORD"
+        (),
+        "word for 'ninfer serve' after those of the card's profile, as in --serve-option=--cors; "
+        "repeatable",
+        metavar="WORD",
     )
     write_client: tuple[str, ...] = option(
         (),

@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ninfer.errors import FleetError
 from ninfer.fleet.box import Box
 from ninfer.fleet.checking import judge, look
 from ninfer.fleet.contract import Contract
 from ninfer.fleet.fleet import Fleet
-from ninfer.fleet.place import folder_of
+from ninfer.fleet.place import folder_of, is_own
 from ninfer.fleet.plans import Plan
 from ninfer.fleet.power import present
 from ninfer.fleet.provider import Snapshot
@@ -82,13 +83,13 @@ class _Stages:
         self._fleet.store.change(self._contract, f"provision: {name}: {how}")
 
 
-def link_to(fleet: Fleet, contract: Contract) -> Link:
+def link_to(fleet: Fleet, contract: Contract, **how: int) -> Link:
     """The machine's folder, over connections to wherever it is at the time."""
 
     def opening() -> Box:
         return fleet.connect(contract, present(fleet, contract))
 
-    return Link(opening, folder_of(contract), fleet.clock, fleet.say)
+    return Link(opening, folder_of(contract), fleet.clock, fleet.say, **how)
 
 
 def installer(plan: Plan) -> Callable[[Fleet, Contract, Snapshot], None]:
@@ -179,6 +180,22 @@ def resume(fleet: Fleet, contract: Contract, key: str) -> bool:
     finally:
         link.close()
     return True
+
+
+def quiesce(fleet: Fleet, contract: Contract) -> None:
+    """Let a machine's server finish its requests before the machine is stopped.
+
+    Whatever goes wrong is said and no more: it must not stand between a user and a stop.
+    """
+    if is_own(contract) or not records(fleet, contract):
+        return  # own machines run the script themselves
+    link = link_to(fleet, contract, tries=1)
+    try:
+        stop_server(link)
+    except FleetError as error:
+        fleet.say(f"{contract.name}: its server was not stopped first: {error}")
+    finally:
+        link.close()
 
 
 def keep(fleet: Fleet, contract: Contract, record: Record) -> None:

@@ -30,9 +30,9 @@ while [ -z "$stop" ]; do
 done
 """
 
-# Supervisor and server inherit the lock: it is free only when both are gone. The machine's own start
-# runs it too, so that a server comes back with its machine. Zombies, which nobody collects in some
-# containers, still take signals, so the state is looked at.
+# Supervisor and server inherit the lock: it is free only when both are gone. The machine's start
+# runs this too, so that a server comes back with its machine. Zombies, which nobody collects in
+# some containers, still take signals, so the state is looked at.
 START: Final = """cd "$(dirname "$0")" || exit 1
 exec 9> serve.lock
 if ! flock -n 9; then

@@ -52,19 +52,25 @@ class Link:
     """
 
     def __init__(
-        self, opening: Callable[[], Box], folder: str, clock: Clock, say: Callable[[str], None]
+        self,
+        opening: Callable[[], Box],
+        folder: str,
+        clock: Clock,
+        say: Callable[[str], None],
+        tries: int = _LINK_TRIES,
     ) -> None:
         self.clock: Final = clock
         self.say: Final = say
         self.folder: Final = folder
         self._opening = opening
+        self._tries = tries
         self._box: Box | None = None
 
     def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         """Run a command in the folder. Raises HostBrokenError when the link stays broken."""
         text = f'umask 077; mkdir -p "$HOME"/{self.folder} && cd "$HOME"/{self.folder} || exit 1\n'
         failure: HostBrokenError | None = None
-        for attempt in range(_LINK_TRIES):
+        for attempt in range(self._tries):
             if attempt:
                 self.clock.sleep(_LINK_PAUSE)
             try:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ninfer.fleet.box import Ran
 from ninfer.fleet.dead_man import FOLDER
 from ninfer.fleet.plans import Plan, Source
 from ninfer.fleet.profiles import MODELS
+from tests.fleet.vendor import VirtualClock
 
 KEY = "serving-key-7d21ab"
 
@@ -102,6 +104,23 @@ def free_port() -> int:
 def environ_of(home: Path) -> dict[str, str]:
     """The environment of a machine whose root lives in `home`."""
     return {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+
+class PacedClock:
+    """Real time on top of a scene's, so that real programs get on; long pauses are skipped."""
+
+    START = time.monotonic()
+
+    def __init__(self, scene: VirtualClock) -> None:
+        self._scene = scene
+
+    def now(self) -> float:
+        return self._scene.now() + time.monotonic() - self.START
+
+    def sleep(self, seconds: float) -> None:
+        pause = min(seconds, 0.05)
+        time.sleep(pause)
+        self._scene.sleep(seconds - pause if seconds > 2 else 0.0)
 
 
 Around = Callable[[int, str, str], str]

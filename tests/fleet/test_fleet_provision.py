@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import stat
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,17 +21,16 @@ from ninfer.fleet.stages import Link, Stage, complete
 from ninfer.fleet.uploads import put_file
 from tests.fleet.conftest import Scene
 from tests.fleet.scene import make
-from tests.fleet.standin import KEY, ShellBox, end_server, free_port, make_kit, make_plan
+from tests.fleet.standin import (
+    KEY,
+    PacedClock,
+    ShellBox,
+    end_server,
+    free_port,
+    make_kit,
+    make_plan,
+)
 from tests.fleet.vendor import VirtualClock
-
-
-class PacedClock(VirtualClock):
-    """Real time for short pauses, so that real programs get on; long ones are skipped."""
-
-    def sleep(self, seconds: float) -> None:
-        pause = min(seconds, 0.05)
-        time.sleep(pause)
-        super().sleep(seconds if seconds > 2 else pause)
 
 
 @pytest.fixture
@@ -47,14 +45,16 @@ def home(tmp_path: Path) -> Iterator[Path]:
 def machine(scene: Scene, home: Path) -> tuple[Fleet, Contract]:
     """A rented machine that is bare."""
     row = make(scene.fleet)
-    fleet = replace(scene.fleet, clock=PacedClock(), connect=lambda row, shot: ShellBox(home))
+    fleet = replace(
+        scene.fleet, clock=PacedClock(scene.vendor.clock), connect=lambda row, shot: ShellBox(home)
+    )
     return fleet, row
 
 
 @pytest.fixture
 def link(home: Path) -> Link:
     said: list[str] = []
-    return Link(lambda: ShellBox(home), ".ninfer", PacedClock(), said.append)
+    return Link(lambda: ShellBox(home), ".ninfer", PacedClock(VirtualClock()), said.append)
 
 
 def servers(home: Path) -> int:
@@ -175,7 +175,7 @@ def test_stage_goes_on_without_us_and_is_found_again(link: Link, home: Path) -> 
         raise Gone
 
     with pytest.raises(Gone):
-        complete(Link(lambda: ShellBox(home), ".ninfer", PacedClock(), leave), stage)
+        complete(Link(lambda: ShellBox(home), ".ninfer", PacedClock(VirtualClock()), leave), stage)
     (folder / "go").touch()
     assert complete(link, stage) is False, "another call's evidence counts"
     assert (folder / "runs").read_text() == "x\n"
