@@ -183,6 +183,7 @@ def test_create_serve_down_up_destroy(
     call: Call,
     kit: Path,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     record_property: Callable[[str, object], None],
 ) -> None:
     """Must-show 1 and 4."""
@@ -204,7 +205,8 @@ def test_create_serve_down_up_destroy(
         assert record["models"] == ["tiny"] and record["output_tokens"] == 1
         assert record["resident_mib"] > 50
         record_property("seconds of each stage", json.dumps(record["seconds"]))
-        sys.stderr.write(f"seconds of each stage: {record['seconds']}\n")
+        with capsys.disabled():
+            sys.stderr.write(f"seconds of each stage: {record['seconds']}\n")
         text = client_file.read_text()
         assert "// mine" in text and "127.0.0.1:8080/v1" in text and "tiny" in text
         with Tunnel(port) as base:

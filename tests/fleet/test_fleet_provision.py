@@ -303,3 +303,14 @@ def test_plan_in_words_is_refused_before_anything_is_rented(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="NINFER_API_KEY"):
         plan_of(settings_in(tmp_path), good, "rtx3090")
     assert json.dumps(plan.options)
+
+
+@pytest.mark.soak
+def test_a_server_that_dies_at_once_is_given_up_after_five(
+    machine: tuple[Fleet, Contract], home: Path, tmp_path: Path
+) -> None:
+    fleet, row = machine
+    plan = make_plan(make_kit(tmp_path), free_port(), "--broken", "1")
+    with pytest.raises(VerificationError, match="no such layer"):
+        provision(fleet, row, plan)
+    assert (home / ".ninfer" / "serve.log").read_text().count("starting") == 5
