@@ -58,7 +58,7 @@ def plan_of(settings: Settings, options: ProvisionOptions, gpu: str) -> Plan:
     """The plan for a card, by any of its names. Raises UsageError before anything is rented."""
     cards = [] if options.no_card else cards_named(gpu)
     if not cards and not options.no_card:
-        raise UsageError(f"card {gpu!r}: unknown; --gpu names it, --no-card does without")
+        raise UsageError(f"card {gpu!r}: unknown to this version; --no-card serves on the CPU")
     card = min(cards, key=lambda card: card.memory_gib) if cards else None
     model = model_named(options.model or settings.text("NINFER_MODEL") or default_model(card))
     check_card(model, card)

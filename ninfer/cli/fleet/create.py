@@ -69,8 +69,7 @@ def main(argv: Sequence[str]) -> int:
         need = need_of(settings, wanted, caps)
         served = collect(namespace, ProvisionOptions)
         check_clients(served.write_client)
-        gpu = "" if own else wanted.gpu
-        plan = None if options.bare else plan_of(settings, served, gpu)
+        plan = None if options.bare else plan_of(settings, served, wanted.gpu)
         wish = Wish(options.name, options.image, need.disk, need.setup_gb, caps)
         creation = Creation(
             need=need,
