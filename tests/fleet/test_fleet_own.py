@@ -97,7 +97,7 @@ def test_own_machine_needs_no_account(
 )
 def test_list_that_is_not_whole_is_no_list(answer: Ran) -> None:
     class Box(LocalBox):
-        def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+        def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
             return answer
 
     with pytest.raises(ProviderError):
