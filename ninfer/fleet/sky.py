@@ -140,7 +140,7 @@ class SkyBox:
                 "ssh: not on PATH; install the OpenSSH client", category=""
             ) from None
         if done.returncode == 255:  # ssh's own failure
-            text = " ".join(done.stderr.split())[-200:]
+            text = " ".join(as_text(done.stderr).split())[-200:]
             raise HostBrokenError(f"{self._name}: ssh: {text}", category=NO_SSH.category)
         return Ran(done.returncode, as_text(done.stdout), as_text(done.stderr))
 
