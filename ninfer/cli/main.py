@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "kit": ("kit", "build, check and install kernels compiled ahead of time"),
     "offers": ("fleet.offers", "list machines for rent"),
     "create": ("fleet.create", "rent a machine, or end it again if anything fails"),
+    "provision": ("fleet.provision", "make a machine serve; goes on where it was"),
+    "restore": ("fleet.restore", "install the kit on a machine again, restart its server"),
     "status": ("fleet.status", "show all that bills, what it costs and when it ends"),
     "up": ("fleet.up", "start a stopped machine"),
     "down": ("fleet.down", "stop a machine; its disk bills on"),

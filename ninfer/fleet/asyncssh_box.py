@@ -8,7 +8,7 @@ from typing import Any, Final
 import asyncssh
 
 from ninfer.errors import HostBrokenError, VerificationError
-from ninfer.fleet.box import Ran
+from ninfer.fleet.box import Ran, as_bytes, as_text
 from ninfer.fleet.failures import NO_SSH
 from ninfer.fleet.provider import Address
 from ninfer.fleet.ssh_keys import known_hosts, pin
@@ -90,20 +90,22 @@ class SshBox:
     def _await(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(work)
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         """Run a shell command; see Box.run."""
 
         async def work() -> Ran:
             # With an empty `input` the far side would wait for the end of its input for ever.
-            given = {"input": stdin} if stdin else {"stdin": asyncssh.DEVNULL}
-            done = await self._connection.run(command, timeout=timeout, check=False, **given)
+            given = {"input": as_bytes(stdin)} if stdin else {"stdin": asyncssh.DEVNULL}
+            done = await self._connection.run(
+                command, timeout=timeout, check=False, encoding=None, **given
+            )
             status = -1 if done.returncode is None else done.returncode
-            return Ran(status, _text(done.stdout), _text(done.stderr))
+            return Ran(status, as_text(done.stdout), as_text(done.stderr))
 
         try:
             result: Ran = self._await(work())
         except asyncssh.TimeoutError as error:
-            return Ran(-1, _text(error.stdout), _text(error.stderr))
+            return Ran(-1, as_text(error.stdout), as_text(error.stderr))
         except (OSError, asyncssh.Error) as error:
             raise HostBrokenError(
                 f"{self._name}: the link broke: {error}", category=NO_SSH.category
@@ -119,10 +121,6 @@ class SshBox:
 
         self._await(work())
         self._runner.close()
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
 def opener(

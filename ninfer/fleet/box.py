@@ -20,11 +20,21 @@ class Ran:
 class Box(Protocol):
     """A shell on one machine. Raises HostBrokenError when the link fails."""
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         """Run a shell command; secrets go through `stdin`, never into the command."""
 
     def close(self) -> None:
         """End the link."""
+
+
+def as_bytes(given: str | bytes) -> bytes:
+    """Input of a command as it is sent."""
+    return given.encode() if isinstance(given, str) else given
+
+
+def as_text(output: object) -> str:
+    """Output of a command; what is not UTF-8 is replaced."""
+    return output.decode("utf-8", "replace") if isinstance(output, bytes) else str(output or "")
 
 
 # Opens a machine that runs. Raises HostBrokenError if nobody answers, VerificationError if the

@@ -126,7 +126,9 @@ def _ended(name: str, words: list[str], last: str) -> BuiltKit:
     )
 
 
-def _checked(box: Box, name: str, command: str, stdin: str = "", timeout: float = 60.0) -> str:
+def _checked(
+    box: Box, name: str, command: str, stdin: str | bytes = "", timeout: float = 60.0
+) -> str:
     ran = box.run(command, stdin=stdin, timeout=timeout)
     if ran.status != 0:
         said = " ".join(ran.err.split())[:200]

@@ -84,6 +84,8 @@ class DeadMan:
         text = (
             f"umask 077; mkdir -p {folder}; rm -f {folder}/armed {folder}/beat\n"
             f"cat > {folder}/deadman <<'NINFER'{_LOOP}NINFER\n"
+            # A machine that was provisioned serves again when it comes back.
+            f"[ ! -e {folder}/start ] || sh {folder}/start\n"
         )
         call = f"sh {folder}/deadman {folder} {api} {numbers} {self.pause:g}"
         if self.api:

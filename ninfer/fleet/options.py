@@ -76,6 +76,7 @@ class CreateOptions:
     name: str = option("box", "name of the machine in the records")
     image: str = option(DEFAULT_IMAGE, "container image")
     force: bool = option(False, "take the OFFER though it fails a criterion; caps hold")
+    bare: bool = option(False, "install nothing on it")
     keep_on_failure: bool = option(False, "leave a machine that failed running, and billing")
     tries: int = option(3, "offers to try, one after another", metavar="N")
     provider: str = option("vast", "where from", choices=("vast", "ssh", "local", "sky"))

@@ -12,7 +12,7 @@ from ninfer.errors import (
     RefusedError,
     UsageError,
 )
-from ninfer.fleet.box import Box, Ran
+from ninfer.fleet.box import Box, Ran, as_bytes, as_text
 from ninfer.fleet.contract import alias_of
 from ninfer.fleet.provider import Address, Need, Offer, Phase, Snapshot, Spec
 
@@ -38,15 +38,15 @@ def own_address(host: str) -> Address:
 class LocalBox:
     """A shell on this machine."""
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         """Run a shell command; see Box.run."""
         try:
             done = subprocess.run(
-                ["sh", "-c", command], input=stdin, capture_output=True, text=True, timeout=timeout
+                ["sh", "-c", command], input=as_bytes(stdin), capture_output=True, timeout=timeout
             )
         except subprocess.TimeoutExpired:
             return Ran(-1, "", "")
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(done.returncode, as_text(done.stdout), as_text(done.stderr))
 
     def close(self) -> None:
         """Nothing is held open."""

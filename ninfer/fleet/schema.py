@@ -55,4 +55,10 @@ CREATE TABLE IF NOT EXISTS bad_hosts (
     expires REAL NOT NULL,
     PRIMARY KEY (provider, machine, category)
 );
+CREATE TABLE IF NOT EXISTS provisions (
+    contract INTEGER NOT NULL REFERENCES contracts (key),
+    at REAL NOT NULL,
+    record TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS clients (name TEXT PRIMARY KEY, file TEXT NOT NULL);
 """

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ninfer.cards import cards_named
 from ninfer.errors import HostBrokenError, ProviderError, RefusedError
-from ninfer.fleet.box import Ran
+from ninfer.fleet.box import Ran, as_bytes, as_text
 from ninfer.fleet.failures import NO_SSH
 from ninfer.fleet.provider import Address, Need, Offer, Phase, Snapshot, Spec
 from ninfer.fleet.sky_command import SkyCommand
@@ -128,13 +128,11 @@ class SkyBox:
     def __init__(self, name: str, host: str) -> None:
         self._name, self._host = name, host
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         """Run a shell command; see Box.run."""
         line = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", self._host, command]
         try:
-            done = subprocess.run(
-                line, input=stdin, capture_output=True, text=True, timeout=timeout
-            )
+            done = subprocess.run(line, input=as_bytes(stdin), capture_output=True, timeout=timeout)
         except subprocess.TimeoutExpired:
             return Ran(-1, "", "")
         except FileNotFoundError:
@@ -142,9 +140,9 @@ class SkyBox:
                 "ssh: not on PATH; install the OpenSSH client", category=""
             ) from None
         if done.returncode == 255:  # ssh's own failure
-            text = " ".join(done.stderr.split())[-200:]
+            text = " ".join(as_text(done.stderr).split())[-200:]
             raise HostBrokenError(f"{self._name}: ssh: {text}", category=NO_SSH.category)
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(done.returncode, as_text(done.stdout), as_text(done.stderr))
 
     def close(self) -> None:
         """Nothing is held open."""

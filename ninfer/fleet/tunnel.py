@@ -77,8 +77,8 @@ class Tunnel:
             far_reader, far_writer = await asyncio.wait_for(self._far(), _PATIENCE)
             await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
             far_writer.close()
-        except (OSError, asyncssh.Error, TimeoutError):
-            pass  # the client sees its connection end, and asks again
+        except (OSError, asyncssh.Error, TimeoutError, asyncio.CancelledError):
+            pass  # the client sees its connection end, and asks again; at the end nobody is told
         finally:
             writer.close()
 

@@ -77,9 +77,11 @@ def surrounded(app: ASGIApp, options: ServerOptions, keys: KeyRing | None = None
 def _life(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        reports = asyncio.create_task(service.report())
+        works = (service.report(), service.activity.watch())
+        tasks = [asyncio.create_task(work) for work in works]
         yield
-        reports.cancel()
+        for task in tasks:
+            task.cancel()
         await service.close()
 
     return life

@@ -120,6 +120,12 @@ class ServerOptions:
         metavar="FILE",
         unset="none",
     )
+    activity_file: Path | None = option(
+        None,
+        "file touched at the start, and while requests are served; its age is the idleness",
+        metavar="FILE",
+        unset="none",
+    )
     response_store_max_records: int = option(
         1024, "stored responses that clients may refer to", metavar="N"
     )

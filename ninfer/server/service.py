@@ -24,6 +24,7 @@ from ninfer.engine import (
 from ninfer.errors import CapacityError, PromptError, QueueTimeoutError, UnavailableError
 from ninfer.log import get_logger
 from ninfer.request import Conversation, PreparedPrompt
+from ninfer.server.activity import Activity
 from ninfer.server.ask import Ask, RawPrompt
 from ninfer.server.errors import Refusal
 from ninfer.server.exchange import Exchange
@@ -71,6 +72,7 @@ class Service:
         self.defaults: Final[GenerationOptions] = defaults_of(options)
         self.metrics: Final = Metrics(engine, self.model)
         self.log: Final = RequestLog(options.request_log_jsonl)
+        self.activity: Final = Activity(options.activity_file)
         self.turns: Final = WrittenTurns(self.text.special_ids, self.text.added_id(_TURN_END))
         self.responses: Final[StoredResponses] = (
             ResponseStore(options.response_store_max_records, options.response_store_max_mib << 20)
@@ -207,6 +209,7 @@ class Service:
         if self._draining:
             raise UnavailableError("the server is shutting down; send the request elsewhere")
         held.enter_context(key.use())
+        held.enter_context(self.activity.during())
         held.enter_context(self._places_for(ask.answers))
         self._journal.arrived(ask, request_id)
         prompts = await self._prompts(ask, key)

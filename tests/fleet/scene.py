@@ -37,7 +37,7 @@ class VendorBox:
         self._number = int(machine_id)
         self._call = call
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         status, out = self._call(self._number, command)
         if status == 255:
             raise HostBrokenError("nobody answers", category="no-ssh")

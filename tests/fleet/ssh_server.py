@@ -12,10 +12,16 @@ from ninfer.fleet.dead_man import FOLDER
 
 
 class SshServer:
-    """Lets one key in. Commands find `/root/.ninfer` at `folder`. Runs in a thread of its own."""
+    """Lets one key in. Commands find `/root/.ninfer` at `folder`. Runs in a thread of its own.
 
-    def __init__(self, folder: Path, public_key: str) -> None:
+    With `environ` commands have that environment, as on a machine of its own.
+    """
+
+    def __init__(
+        self, folder: Path, public_key: str, environ: dict[str, str] | None = None
+    ) -> None:
         self.folder = folder
+        self.environ = environ
         self.commands: list[str] = []
         self.host_key = asyncssh.generate_private_key("ssh-ed25519")
         self._public = public_key
@@ -48,16 +54,21 @@ class SshServer:
             server_host_keys=[self.host_key],
             authorized_client_keys=asyncssh.import_authorized_keys(self._public),
             process_factory=self._process,
+            encoding=None,
         )
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def _process(self, process: "asyncssh.SSHServerProcess[str]") -> None:
+    async def _process(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
         command = process.command or ""
         self.commands.append(command)
-        text = await process.stdin.read()
+        given = await process.stdin.read()
         moved = command.replace(FOLDER, str(self.folder))
         done = await asyncio.to_thread(
-            subprocess.run, ["sh", "-c", moved], input=text, capture_output=True, text=True
+            subprocess.run,
+            ["sh", "-c", moved],
+            input=given,
+            capture_output=True,
+            env=self.environ,
         )
         process.stdout.write(done.stdout)
         process.stderr.write(done.stderr)

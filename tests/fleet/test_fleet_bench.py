@@ -118,7 +118,7 @@ def test_on_the_machine_over_its_loopback(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NINFER_API_KEY", SECRET)
     host = f"somebody@127.0.0.1:{box.port}"
-    assert call("create", "--provider", "ssh", "--host", host)[0] == 0
+    assert call("create", "--bare", "--provider", "ssh", "--host", host)[0] == 0
     before = len(box.commands)
     status, out, err = call("bench", "1,2", "--port", str(server.port), "--tokens", "5")
     assert status == 0, err
@@ -178,7 +178,7 @@ def test_an_answer_that_does_not_come_is_an_error_and_no_figure(
 )
 def test_a_machine_that_cannot_run_the_burst_says_why(ran: Ran, said: str) -> None:
     class Box(LocalBox):
-        def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+        def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
             return ran
 
     with pytest.raises(ServerError, match=said):

@@ -118,7 +118,7 @@ def test_from_create_to_destroy(
 ) -> None:
     """Must-show 1 without a kit: create, tunnel, down, up at another address, destroy."""
     secrets = [KEY, "own-7001"]
-    status, out, err = call("create", "--name", "one")
+    status, out, err = call("create", "--bare", "--name", "one")
     assert status == 0, err
     assert re.search(r"one: machine 7001, RTX 5090, costs \$0\.3111/h; ends itself in 8\.0 h", out)
     assert "first use" not in err, "the host key came over the vendor's log"
@@ -202,28 +202,28 @@ def test_exit_statuses(scene: Scene, call: Call, box: SshServer) -> None:
         assert (got, says in err) == (status, True), (got, err)
         assert err.count("ninfer: error:") == 1
 
-    earns(2, "create", "--name", "No Name", says="a name is")
-    earns(2, "create", "--gpu", "rtx1", says="no such card")
-    earns(2, "create", "--provider", "ssh", says="go together")
+    earns(2, "create", "--bare", "--name", "No Name", says="a name is")
+    earns(2, "create", "--bare", "--gpu", "rtx1", says="no such card")
+    earns(2, "create", "--bare", "--provider", "ssh", says="go together")
     earns(3, "destroy", says="no machine at all")
     earns(3, "badhosts", "forget", "5", says="not in the list")
-    earns(4, "create", "--reliability", "1", says="reliability 3")
-    earns(9, "create", "--budget", "0.1", says="raise --budget")
-    earns(4, "create", "--max-price", "0.1", says="price 3")
+    earns(4, "create", "--bare", "--reliability", "1", says="reliability 3")
+    earns(9, "create", "--bare", "--budget", "0.1", says="raise --budget")
+    earns(4, "create", "--bare", "--max-price", "0.1", says="price 3")
     scene.wire.fault = lambda number, kind: BY_NAME["401"]
-    earns(5, "create", says="refused VAST_API_KEY")
+    earns(5, "create", "--bare", says="refused VAST_API_KEY")
     scene.wire.fault = lambda number, kind: BY_NAME["503 page"]
     earns(10, "status", says="states are not known")
-    earns(10, "create", says="nothing was learnt")
+    earns(10, "create", "--bare", says="nothing was learnt")
     scene.wire.fault = lambda number, kind: None
     broken = (((0.0, None), (5.0, "created")), {"created": CDI})
     scene.vendor.behaviour = {601: broken, 602: broken, 603: broken}
-    earns(6, "create", says="CDI")
+    earns(6, "create", "--bare", says="CDI")
     assert scene.vendor.alive() == []
     scene.vendor.behaviour.clear()
     scene.vendor.offers.append(offer(110))
-    assert call("create")[0] == 0
-    earns(11, "create", says="is there already")
+    assert call("create", "--bare")[0] == 0
+    earns(11, "create", "--bare", says="is there already")
     scene.vendor.offers.append(offer(111))
     call("down")
     scene.vendor.gpu_taken = True
@@ -244,7 +244,7 @@ def test_changed_host_key_is_status_8(scene: Scene, call: Call, box: SshServer) 
         scene.vendor.logs[machine.id] = "ninfer-hostkey ssh-ed25519 " + "B" * 68
 
     scene.vendor.on_make = lying
-    status, _, err = call("create")
+    status, _, err = call("create", "--bare")
     assert status == 8 and "not the pinned one" in err
     assert scene.vendor.alive() == []
 
@@ -263,7 +263,7 @@ def test_interrupt_is_status_130_and_ends_the_machine(
         sleep(seconds)
 
     monkeypatch.setattr(scene.vendor.clock, "sleep", press)
-    status, _, err = call("create")
+    status, _, err = call("create", "--bare")
     assert status == 130 and "nothing of it bills" in err and pressed
     assert scene.vendor.alive() == []
 
@@ -277,7 +277,7 @@ def test_closed_terminal_does_not_save_a_machine_from_its_end(
 
     scene.vendor.behaviour[601] = (((0.0, None), (5.0, "created")), {"created": CDI})
     monkeypatch.setattr(sys, "stderr", Closed())
-    assert main(["create"]) == 0
+    assert main(["create", "--bare"]) == 0
     assert [machine.offer["id"] for machine in scene.vendor.alive()] == [102]
 
 
@@ -295,7 +295,7 @@ def test_offers_are_listed_with_what_was_left_out(scene: Scene, call: Call) -> N
 
 def test_bad_hosts_are_listed_and_forgotten(scene: Scene, call: Call, box: SshServer) -> None:
     scene.vendor.behaviour[601] = (((0.0, None), (5.0, "created")), {"created": CDI})
-    assert call("create")[0] == 0
+    assert call("create", "--bare")[0] == 0
     assert re.search(r"601\s+gpu-injection\s+1", call("badhosts")[1])
     assert call("badhosts", "forget", "601")[0] == 0
     assert "no machine is avoided" in call("badhosts")[1]
@@ -314,9 +314,9 @@ def test_without_a_key_nothing_is_said_to_be_free(
 def test_readable_secrets_stop_create_and_not_destroy(
     scene: Scene, call: Call, box: SshServer, tmp_path: Path
 ) -> None:
-    assert call("create")[0] == 0
+    assert call("create", "--bare")[0] == 0
     (tmp_path / "project" / ".env").chmod(0o644)
-    status, _, err = call("create", "--name", "two")
+    status, _, err = call("create", "--bare", "--name", "two")
     assert status == 2 and "chmod 600" in err
     assert call("destroy")[0] == 0 and scene.vendor.alive() == []
 
@@ -324,12 +324,12 @@ def test_readable_secrets_stop_create_and_not_destroy(
 def test_settings_that_a_command_does_not_need_do_not_stop_it(
     scene: Scene, call: Call, box: SshServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert call("create")[0] == 0
+    assert call("create", "--bare")[0] == 0
     for name in ("NINFER_DISK", "NINFER_BUDGET", "NINFER_IDLE_MINUTES"):
         monkeypatch.setenv(name, "rubbish")
     monkeypatch.setenv("NINFER_KIT_SHA1", "0a7560")
     monkeypatch.setenv("NINFER_SSH_KEY", "/nowhere")
-    status, _, err = call("create", "--name", "two")
+    status, _, err = call("create", "--bare", "--name", "two")
     assert status == 2 and "NINFER_KIT_SHA256" in err
     assert call("down")[0] == 0
     assert call("destroy")[0] == 0
@@ -338,7 +338,7 @@ def test_settings_that_a_command_does_not_need_do_not_stop_it(
 def test_instance_by_variable(
     scene: Scene, call: Call, box: SshServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert call("create", "--name", "one")[0] == 0
+    assert call("create", "--bare", "--name", "one")[0] == 0
     scene.fleet.store.close()  # another connection of this test's own process
     scene.reopened()
     monkeypatch.setenv("NINFER_INSTANCE", "other")

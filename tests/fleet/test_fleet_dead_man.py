@@ -27,7 +27,7 @@ class ShellBox:
         self.folder = folder
         self._environ = {"PATH": clock.path} if clock else None
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         moved = command.replace(FOLDER, str(self.folder))
         done = subprocess.run(
             ["sh", "-c", moved], capture_output=True, text=True, timeout=timeout, env=self._environ

@@ -112,7 +112,7 @@ def machine(
     monkeypatch.setattr(opening, "clock", Quick)
     monkeypatch.setenv("NINFER_SRC_URL", f"file://{repository}")
     host = f"somebody@127.0.0.1:{box.port}"
-    assert call("create", "--provider", "ssh", "--host", host)[0] == 0
+    assert call("create", "--bare", "--provider", "ssh", "--host", host)[0] == 0
     return call
 
 
@@ -214,7 +214,7 @@ class Cut(LocalBox):
     def __init__(self, left: int) -> None:
         self.left, self.asked = left, 0
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
         if self.left == 0:
             raise HostBrokenError("the link broke", category="")
         self.left -= 1

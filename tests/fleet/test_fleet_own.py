@@ -40,14 +40,14 @@ def line(call: Call) -> dict[str, object]:
 
 def test_all_verbs(where: list[str], call: Call, tmp_path: Path) -> None:
     """Scenario 14, without a server: both kinds pass the same steps."""
-    status, out, err = call("create", "--name", "own", *where)
+    status, out, err = call("create", "--bare", "--name", "own", *where)
     assert status == 0 and "is taken in" in out, err
     shown = line(call)
     assert shown["state"] == "running" and shown["rate"] == 0 and shown["minutes"] is None
     (mark,) = (tmp_path / "home" / ".ninfer" / "machines").iterdir()
     assert ".own." in mark.name
 
-    status, _, err = call("create", "--name", "again", *where)
+    status, _, err = call("create", "--bare", "--name", "again", *where)
     assert status == 5 and "lies there already" in err
 
     (mark / "stop").write_text(f"echo stopped > {tmp_path}/proof\n")
@@ -66,7 +66,7 @@ def test_machine_that_cannot_be_asked_is_not_forgotten(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     host = f"somebody@127.0.0.1:{box.port}"
-    assert call("create", "--provider", "ssh", "--host", host)[0] == 0
+    assert call("create", "--bare", "--provider", "ssh", "--host", host)[0] == 0
     box.stop()
     status, out, err = call("status")
     assert status == 10 and "unknown" in out and "ssh:" in err
@@ -82,7 +82,7 @@ def test_own_machine_needs_no_account(
 ) -> None:
     (tmp_path / "project" / ".env").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert call("create", "--provider", "local")[0] == 0
+    assert call("create", "--bare", "--provider", "local")[0] == 0
     assert call("status")[0] == 0 and call("reap")[0] == 0
     status, _, err = call("ssh")
     assert status == 2 and "it is this machine" in err
@@ -97,7 +97,7 @@ def test_own_machine_needs_no_account(
 )
 def test_list_that_is_not_whole_is_no_list(answer: Ran) -> None:
     class Box(LocalBox):
-        def run(self, command: str, *, stdin: str = "", timeout: float = 60.0) -> Ran:
+        def run(self, command: str, *, stdin: str | bytes = "", timeout: float = 60.0) -> Ran:
             return answer
 
     with pytest.raises(ProviderError):

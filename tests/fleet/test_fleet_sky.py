@@ -24,7 +24,18 @@ from tests.fleet.test_fleet_dead_man import until
 
 __all__ = ["call"]
 
-CREATE = ("create", "--provider", "sky", "--gpu", "h200", "--max-price", "5", "--budget", "50")
+CREATE = (
+    "create",
+    "--bare",
+    "--provider",
+    "sky",
+    "--gpu",
+    "h200",
+    "--max-price",
+    "5",
+    "--budget",
+    "50",
+)
 FAKE = Path(__file__).with_name("fake_sky.py")
 
 

@@ -1,14 +1,15 @@
 """`ninfer log`: the server's log on a machine, followed."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from ninfer.cli.arguments import Parser, parse
 from ninfer.cli.fleet.opening import add_on
 from ninfer.cli.fleet.ssh import become_ssh
 from ninfer.errors import UsageError
+from ninfer.fleet.place import folder_of
 
-# Below the home folder, in which a command over ssh starts.
-SERVER_LOG = ".ninfer/serve.log"
+SERVER_LOG: Final = "serve.log"
 
 
 def build_parser() -> Parser:
@@ -24,5 +25,9 @@ def main(argv: Sequence[str]) -> int:
     namespace = parse(build_parser(), argv)
     if namespace.lines < 0:
         raise UsageError(f"--lines {namespace.lines}: must not be negative")
-    become_ssh(namespace.on, ["tail", "-n", str(namespace.lines), "-F", SERVER_LOG])
+    lines = str(namespace.lines)
+    # A command over ssh starts in the home folder.
+    become_ssh(
+        namespace.on, lambda row: ["tail", "-n", lines, "-F", f"{folder_of(row)}/{SERVER_LOG}"]
+    )
     return 0

@@ -22,5 +22,6 @@ def main(argv: Sequence[str]) -> int:
     namespace = parse(build_parser(), argv)
     if namespace.lines < 0:
         raise UsageError(f"--lines {namespace.lines}: must not be negative")
-    become_ssh(namespace.on, ["tail", "-n", str(namespace.lines), "-F", BUILD_LOG])
+    lines = str(namespace.lines)
+    become_ssh(namespace.on, lambda row: ["tail", "-n", lines, "-F", BUILD_LOG])
     return 0

@@ -1,11 +1,12 @@
 """`ninfer ssh`: the system's ssh to a machine, with its host key pinned."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ninfer.cli.arguments import Parser, parse
 from ninfer.cli.fleet.opening import add_on, open_fleet
 from ninfer.errors import HostBrokenError, UsageError
+from ninfer.fleet.contract import Contract
 from ninfer.fleet.own import LOCAL
 from ninfer.fleet.power import find, present
 from ninfer.fleet.sky import SKY
@@ -31,11 +32,11 @@ def main(argv: Sequence[str]) -> int:
         else []
     )
     namespace = parse(build_parser(), own)
-    become_ssh(namespace.on, words[len(own) :])
+    become_ssh(namespace.on, lambda row: words[len(own) :])
     return 0
 
 
-def become_ssh(name: str, command: Sequence[str]) -> None:
+def become_ssh(name: str, command: Callable[[Contract], Sequence[str]]) -> None:
     """Replace this process by ssh to the machine's present address."""
     with open_fleet() as fleet:
         row = find(fleet, name)
@@ -52,7 +53,8 @@ def become_ssh(name: str, command: Sequence[str]) -> None:
         # SkyPilot writes its machines into the user's own configuration of ssh.
         by_name = row.provider == SKY
         line = ["ssh", row.label] if by_name else ssh_command(key, records, row, shot.ssh)
+        line = [*line, *command(row)]
     try:
-        os.execvp(line[0], [*line, *command])
+        os.execvp(line[0], line)
     except FileNotFoundError:
         raise UsageError("ssh: not on PATH; install the OpenSSH client") from None
