@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ninfer.engine import Engine
-from ninfer.engine.options import EngineOptions, GenerationOptions, check_engine
+from ninfer.engine.generation_options import GenerationOptions
+from ninfer.engine.options import EngineOptions, check_engine
 from ninfer.frontend import SourceRules, parse_conversation
 from ninfer.kits.home import any_kit
 from ninfer.kits.options import StartOptions
