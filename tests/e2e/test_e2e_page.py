@@ -151,6 +151,20 @@ def test_the_dashboard_moves(open_page) -> None:
     assert all(labels) and "place 1: 83 %, place 2: 61 %, place 3: 42 %" in labels[2]
 
 
+def test_the_dashboard_of_a_cluster_shows_its_replicas(open_page, server: PageServer) -> None:
+    server.more_metrics = (
+        'ninfer_cluster_replicas{serves="yes"} 2\nninfer_cluster_replicas{serves="no"} 1\n'
+        'ninfer_cluster_requests{replica="a7k2"} 3\nninfer_cluster_requests{replica="zz91"} 0\n'
+        'ninfer_requests_running{replica="zz91"} 5\n'
+    )
+    visit = open_page()
+    card = visit.page.locator("figure", has=visit.page.get_by_role("heading", name="Replicas"))
+    expect(card.locator("output")).to_have_text("2 of 3 serve")
+    expect(card.locator(".hint")).to_have_text("requests under way, a7k2: 3, zz91: 0")
+    server.more_metrics = ""
+    expect(card).to_be_hidden()
+
+
 def test_failures_are_told_and_the_next_question_works(open_page, server: PageServer) -> None:
     visit = open_page()
     page = visit.page

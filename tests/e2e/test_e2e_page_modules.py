@@ -81,5 +81,9 @@ def test_events_and_counters_are_read_right(open_page) -> None:
         ("a_total 5", "a_total 2", 2),  # the server was restarted
         ('b_total{model="x y"} 1', 'b_total{model="x y"} 4.5', 3.5),
         ("c_total 1", "c_total 2", None),
+        # Of a cluster: the sum of its replicas; one that left or came is no work done meanwhile.
+        ('a_total{r="x"} 5\na_total{r="y"} 7', 'a_total{r="x"} 8\na_total{r="y"} 9', 5),
+        ('a_total{r="x"} 5\na_total{r="y"} 7', 'a_total{r="x"} 8', 3),
+        ('a_total{r="x"} 5', 'a_total{r="x"} 6\na_total{r="y"} 100', 1),
     ):
         assert in_module(page, "metrics.js", "growth", [before, after]) == grown

@@ -42,6 +42,7 @@ class PageServer:
     def __init__(self) -> None:
         self.key = ""
         self.down = False
+        self.more_metrics = ""
         self.delay = 0.01
         self.requests: list[dict[str, Any]] = []
         self.cancelled = threading.Event()
@@ -70,8 +71,8 @@ class PageServer:
         return self._refusal(request) or JSONResponse({"object": "list", "data": data})
 
     async def _metrics(self, request: Request) -> Response:
-        refusal = self._refusal(request)
-        return refusal or PlainTextResponse(metrics_text(time.monotonic() - self.started))
+        text = metrics_text(time.monotonic() - self.started) + self.more_metrics
+        return self._refusal(request) or PlainTextResponse(text)
 
     async def _chat(self, request: Request) -> Response:
         body = await request.json()

@@ -34,6 +34,8 @@ const time = (s) => {
 const ANSWERS = "ninfer_answers_total";
 const STRUCTURED = "ninfer_structured_answers_total";
 const PER_PLACE = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+const REPLICAS = "ninfer_cluster_replicas";
+const REPLICA_REQUESTS = "ninfer_cluster_requests";
 const FIRST_TOKEN = "ninfer_time_to_first_token_seconds";
 
 const count = (value) => (value === null ? "–" : Math.round(value).toLocaleString("en"));
@@ -60,6 +62,7 @@ export class Board {
       hits: card("Prompt from the cache", ["of the prompt tokens", "--two"]),
       first: card("Time to the first token"),
       worth: card("Answers that can be used"),
+      replicas: card("Replicas"),
     };
     $("cards").append(...Object.values(this.cards).map((one) => one.element));
     document.addEventListener("visibilitychange", () => this.#visible());
@@ -146,6 +149,25 @@ export class Board {
     this.#pages(get);
     this.#first(now);
     this.#worth(now);
+    this.#replicas(now);
+  }
+
+  // Of a cluster: which replicas serve, and the requests that each has.
+  #replicas(now) {
+    const card = this.cards.replicas;
+    const serves = now ? now.byLabel(REPLICAS, "serves") : new Map();
+    card.element.hidden = !serves.size;
+    if (!serves.size) return;
+    const yes = serves.get("yes") ?? 0;
+    card.value.textContent = `${count(yes)} of ${count(yes + (serves.get("no") ?? 0))} serve`;
+    const bars = [...now.byLabel(REPLICA_REQUESTS, "replica")].map(([name, value]) => ({
+      value,
+      label: name.slice(-4),
+    }));
+    card.drawing.bars(bars, { top: Math.max(1, ...bars.map((bar) => bar.value)) });
+    const told = bars.map((bar) => `${bar.label}: ${count(bar.value)}`).join(", ");
+    card.label(told);
+    card.note(bars.length ? `requests under way, ${told}` : "");
   }
 
   // What the answers since the start were worth, by verdict.

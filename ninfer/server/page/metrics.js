@@ -19,34 +19,45 @@ export class Reading {
     this.values = values;
   }
 
-  // The value of the first of these names that the server has.
-  value(...names) {
+  // The samples of the first of these names that the server has; a cluster has one a replica.
+  samples(...names) {
     for (const name of names) {
-      const exact = this.values.get(name);
-      if (exact !== undefined) return exact;
-      for (const [key, value] of this.values) if (key.startsWith(`${name}{`)) return value;
+      const found = [...this.values].filter(([key]) => key === name || key.startsWith(`${name}{`));
+      if (found.length) return new Map(found);
     }
-    return null;
+    return new Map();
   }
 
-  // All values of a name with one label, by the label's value.
+  // The sum over a name's samples; null when there are none.
+  value(...names) {
+    const found = this.samples(...names);
+    return found.size ? [...found.values()].reduce((sum, value) => sum + value, 0) : null;
+  }
+
+  // Sums of a name's samples by the value of one label.
   byLabel(name, label) {
     const found = new Map();
     const pattern = new RegExp(`(?:\\{|,)${label}="([^"]*)"`);
-    for (const [key, value] of this.values) {
-      const match = key.startsWith(`${name}{`) && pattern.exec(key);
-      if (match) found.set(match[1], value);
+    for (const [key, value] of this.samples(name)) {
+      const match = pattern.exec(key);
+      if (match) found.set(match[1], (found.get(match[1]) ?? 0) + value);
     }
     return found;
   }
 }
 
-// How much a counter grew; null when unknown. One that fell belongs to a server that was restarted.
+// How much counters grew; null when unknown. One that fell belongs to a server that was restarted,
+// and one that is new to a replica whose earlier work is not of this time.
 export function growth(before, after, ...names) {
-  const b = after?.value(...names) ?? null;
-  const a = before?.value(...names) ?? null;
-  if (a === null || b === null) return null;
-  return b < a ? b : b - a;
+  const old = before?.samples(...names);
+  const now = after?.samples(...names);
+  if (!old?.size || !now?.size) return null;
+  let grown = 0;
+  for (const [key, b] of now) {
+    const a = old.get(key) ?? b;
+    grown += b < a ? b : b - a;
+  }
+  return grown;
 }
 
 export function perSecond(before, after, ...names) {
