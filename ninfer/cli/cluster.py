@@ -138,6 +138,7 @@ def _plan(namespace: argparse.Namespace) -> int:
 
     from ninfer.cluster.costs import read_costs
     from ninfer.cluster.planning import Objective, Question, plan
+    from ninfer.cluster.prices import Prices, read_offers
     from ninfer.cluster.trace import Shape, draw, read_trace
 
     shape = Shape(
@@ -153,7 +154,10 @@ def _plan(namespace: argparse.Namespace) -> int:
     else:
         trace = read_trace(options.trace)
     objective = Objective(options.first_token_s, options.token_s, options.percentile)
-    question = Question(trace, read_costs(path), objective, options.seed, options.price)
+    prices = None if options.price is None else Prices((options.price,), endless=True)
+    if options.offers is not None:
+        prices = read_offers(options.offers)
+    question = Question(trace, read_costs(path), objective, options.seed, prices)
     rows = plan(question, options.routings, options.replicas, options.most_replicas)
     if options.json:
         print(json.dumps([row.as_json() for row in rows]))

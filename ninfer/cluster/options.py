@@ -77,9 +77,15 @@ class LoadOptions:
     routing: str = option(_ALL, "routing to look at", choices=(*ROUTINGS, _ALL))
     price: float | None = option(
         None,
-        "dollars an hour of one replica's machine, as 'ninfer offers' lists them",
+        "dollars an hour of each replica's machine",
         metavar="X",
         unset="no costs are told",
+    )
+    offers: Path | None = option(
+        None,
+        "file that 'ninfer offers --json' wrote, in place of --price: the cheapest are taken",
+        metavar="FILE",
+        unset="none",
     )
     seed: int = option(0, "seed of drawn traces and of random routing", metavar="N")
     json: bool = option(False, "print a JSON list")
@@ -134,6 +140,8 @@ def check_load(options: LoadOptions) -> Path:
     _at_least(options, "turns", 1)
     if options.percentile > 100:
         raise UsageError(f"--percentile {options.percentile:g}: must be 100 or less")
+    if options.price is not None and options.offers is not None:
+        raise UsageError(f"--price {options.price:g} and --offers: give one of them")
     if options.costs is None:
         raise UsageError("--costs: no costs are built in; measure them by 'ninfer cluster measure'")
     return options.costs

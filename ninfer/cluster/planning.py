@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ninfer.cluster.costs import Costs
+from ninfer.cluster.prices import Prices
 from ninfer.cluster.simulate import Outcome, simulate
 from ninfer.cluster.trace import Trace
 from ninfer.errors import UsageError
@@ -62,7 +63,7 @@ class Question:
     costs: Costs
     objective: Objective
     seed: int
-    price: float | None  # dollars an hour of one replica's machine
+    prices: Prices | None = None  # of the machines of replicas
 
     def run(self, replicas: int, routing: str, load: float = 1.0) -> Outcome:
         """The trace at a multiple of its load."""
@@ -118,7 +119,7 @@ def _row(question: Question, routing: str, most: int, *, fixed: bool) -> Row:
     replicas = most if found is None else found
     holds = None if fixed or found is None else breaking_load(question, routing, replicas)
     outcome, percent = question.run(replicas, routing), question.objective.percent
-    hour = None if question.price is None else question.price * replicas
+    hour = None if question.prices is None else question.prices.hour(replicas)
     speed = outcome.tokens_per_second
     return Row(
         routing=routing,

@@ -13,6 +13,7 @@ from ninfer.cli.main import main
 from ninfer.cluster.choice import AFFINITY, LEAST, RANDOM, ROUTINGS, loads_of
 from ninfer.cluster.costs import Costs, line, read_costs
 from ninfer.cluster.planning import Objective, Question, plan
+from ninfer.cluster.prices import Prices
 from ninfer.cluster.simulate import simulate
 from ninfer.cluster.trace import Shape, Trace, draw, read_trace
 from ninfer.errors import UsageError
@@ -106,7 +107,7 @@ def test_turns_of_a_drawn_conversation_carry_what_came_before():
 def test_affinity_keeps_more_than_the_others_and_needs_fewer_replicas():
     costs = Costs(0.005, 1 / 8000, 0.008, 0.0003, 32, 400_000)
     trace = draw(Shape(20.0, 5, 800, 300, 150, 20.0), 3000, 2)
-    question = Question(trace, costs, Objective(0.8, 0.03, 95), 0, price=2.0)
+    question = Question(trace, costs, Objective(0.8, 0.03, 95), 0, Prices((2.0,), endless=True))
     rows = {row.routing: row for row in plan(question, ROUTINGS, None, 64)}
     assert rows[AFFINITY].hit_rate > 0.6 > 0.4 > rows[RANDOM].hit_rate
     assert rows[AFFINITY].replicas < rows[RANDOM].replicas
@@ -169,6 +170,19 @@ def test_the_command_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert rows[0]["dollars_an_hour"] == 1.5 * rows[0]["replicas"]
     assert main([*base, "--replicas", "3", "--routing", AFFINITY]) == 0
     assert AFFINITY in capsys.readouterr().out
+    offers = tmp_path / "offers.json"
+    offers.write_text(
+        '{"offers": [{"price": 3.0}, {"price": 1.0}, {"price": 1.5}], "left_out": []}'
+    )
+    few = [*base, "--json", "--routing", AFFINITY, "--offers", str(offers), "--replicas"]
+    assert main([*few, "2"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["dollars_an_hour"] == 2.5
+    assert main([*few, "4"]) == 0  # more than there are
+    assert json.loads(capsys.readouterr().out)[0]["dollars_an_hour"] is None
+    assert main([*few, "2", "--price", "1"]) == 2
+    offers.write_text("[]")
+    assert main([*few, "2"]) == 2
+    assert "write it by 'ninfer offers --json'" in capsys.readouterr().err
     assert main(["cluster", "plan"]) == 2
     assert "ninfer cluster measure" in capsys.readouterr().err
     assert main([*base, "--percentile", "101"]) == 2
