@@ -1,4 +1,7 @@
-"""A kit built on the machine: source sent, `ninfer kit build` started, and followed to its end."""
+"""A kit built on the machine: source sent, `ninfer kit build` started, and followed to its end.
+
+A Python that lacks what compiles gets an environment of its own for that.
+"""
 
 import shlex
 from dataclasses import dataclass
@@ -28,7 +31,16 @@ git init -q src && cd src && git fetch -q --depth 1 "$2" "$3" && git checkout -q
   finish 1
 py=${NINFER_PYTHON:-}
 [ -n "$py" ] || { [ ! -x "$HOME/.ninfer/venv/bin/python" ] || py=$HOME/.ninfer/venv/bin/python; }
-"${py:-python3}" -m ninfer kit build --architecture "$1" --output ../dist.new || finish $?
+py=${py:-python3}
+# The source alone compiles nothing.
+if [ -f pyproject.toml ] && ! "$py" -c 'import torch, triton' 2>/dev/null; then
+  env=$HOME/.ninfer/build-venv
+  [ -x "$env/bin/python" ] || python3 -m venv "$env" || finish 1
+  "$env/bin/python" -m pip install -q --disable-pip-version-check --no-input '.[cuda]' build ||
+    finish 1
+  py=$env/bin/python
+fi
+"$py" -m ninfer kit build --architecture "$1" --output ../dist.new || finish $?
 cd .. && rm -rf dist && mv dist.new dist || finish 1
 kit=$(ls dist | grep '\.kit\.tar\.gz$')
 finish 0 "dist/$kit $(sha256sum "dist/$kit" | cut -d' ' -f1) $(wc -c < "dist/$kit")"

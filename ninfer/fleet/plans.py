@@ -1,6 +1,6 @@
 """What is to be on a machine: kit, Python, artifact, and how the server is called."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ninfer.fleet.profiles import Model
@@ -8,11 +8,17 @@ from ninfer.fleet.profiles import Model
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kit: a file here or an address there, and the SHA-256 that either must have."""
+    """A kit: a file here or an address there, and the SHA-256 that either must have.
+
+    `token` goes with the request for the address and is shown nowhere. A kit with a `build`, the
+    address and ref of a repository, is made on the machine; an empty address is this checkout.
+    """
 
     file: Path | None
     url: str
     sha256: str
+    token: str = field(default="", repr=False)
+    build: tuple[str, str] | None = None
 
     @property
     def id(self) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 from ninfer.cards import Card, cards_named
 from ninfer.errors import UsageError
 from ninfer.fleet.config import Settings
+from ninfer.fleet.kit_choice import choose_kit
 from ninfer.fleet.plans import Plan, Source
 from ninfer.fleet.profiles import check_card, default_model, model_named, profile
 from ninfer.fleet.uploads import digest_of
@@ -28,7 +29,12 @@ class ProvisionOptions:
     artifact: Path | None = option(
         None, "file to upload in its place", metavar="FILE", unset="downloaded there"
     )
-    kit: str = option("", "kit: a file here or an address", metavar="KIT", unset="$NINFER_KIT_URL")
+    kit: str = option(
+        "",
+        "kit: a file here or an address",
+        metavar="KIT",
+        unset="$NINFER_KIT_URL; built there if $NINFER_KIT_SHA256 is blank",
+    )
     kit_sha256: str = option(
         "", "its SHA-256", metavar="HEX", unset="$NINFER_KIT_SHA256, or that of the file"
     )
@@ -68,7 +74,7 @@ def plan_of(settings: Settings, options: ProvisionOptions, gpu: str) -> Plan:
     if any("\n" in word for word in (*words, options.python)):
         raise UsageError("--serve-option: a word has no line breaks")
     return Plan(
-        kit=_kit(settings, options),
+        kit=_kit(settings, options, card.capability if card else 0),
         model=model,
         options=words,
         key=_key(settings),
@@ -92,21 +98,44 @@ def _key(settings: Settings) -> str:
     return key
 
 
-def _kit(settings: Settings, options: ProvisionOptions) -> Source:
-    kit = options.kit or settings.text("NINFER_KIT_URL")
-    digest = (options.kit_sha256 or settings.text("NINFER_KIT_SHA256")).lower()
-    if not kit:
-        raise UsageError(
-            "no kit to install: give --kit FILE, or NINFER_KIT_URL and NINFER_KIT_SHA256"
-        )
+def _kit(settings: Settings, options: ProvisionOptions, architecture: int) -> Source:
+    if options.kit:
+        return _named("--kit", options.kit, options.kit_sha256 or _digest(settings))
+    url = settings.text("NINFER_KIT_URL")
+    if url and not url.startswith(("http://", "https://")):
+        return _named("NINFER_KIT_URL", url, options.kit_sha256 or _digest(settings))
+    if options.kit_sha256:
+        raise UsageError("--kit-sha256: is the digest of --kit, which is missing")
+    choice = choose_kit(settings, _nowhere)
+    if not choice.builds:
+        return Source(None, choice.url, choice.sha256, choice.token)
+    if not architecture:
+        raise UsageError("NINFER_KIT_SHA256 is blank: kits are built for a card; give --kit")
+    where = (settings.text("NINFER_SRC_URL"), settings.text("NINFER_SRC_BRANCH"))
+    return Source(None, "", "", build=where)
+
+
+def _digest(settings: Settings) -> str:
+    return settings.text("NINFER_KIT_SHA256").strip()
+
+
+def _nowhere() -> str:
+    raise UsageError(
+        "no kit to install: give --kit FILE, or NINFER_KIT_URL and NINFER_KIT_SHA256; a blank "
+        "NINFER_KIT_SHA256 builds one on the machine"
+    )
+
+
+def _named(flag: str, kit: str, digest: str) -> Source:
+    digest = digest.lower()
     if digest and not (len(digest) == 64 and set(digest) <= _HEX):
         raise UsageError(f"--kit-sha256 {digest}: must be 64 hexadecimal digits")
     if kit.startswith(("http://", "https://")):
         if not digest:
-            raise UsageError(f"--kit {kit}: --kit-sha256 must say what it is to be")
+            raise UsageError(f"{flag} {kit}: --kit-sha256 must say what it is to be")
         return Source(None, kit, digest)
     path = Path(kit)
     found = digest_of(path)
     if digest and found != digest:
-        raise UsageError(f"--kit {kit}: its SHA-256 is {found}, not {digest}")
+        raise UsageError(f"{flag} {kit}: its SHA-256 is {found}, not {digest}")
     return Source(path, "", found)

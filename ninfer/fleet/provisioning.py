@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ninfer.errors import FleetError
 from ninfer.fleet.box import Box
+from ninfer.fleet.build_stage import build_there
 from ninfer.fleet.checking import judge, look
 from ninfer.fleet.contract import Contract
 from ninfer.fleet.fleet import Fleet
@@ -20,7 +21,7 @@ from ninfer.fleet.place import folder_of, is_own
 from ninfer.fleet.plans import Plan
 from ninfer.fleet.power import present
 from ninfer.fleet.provider import Snapshot
-from ninfer.fleet.scripts import stages_of
+from ninfer.fleet.scripts import HEADER, stages_of
 from ninfer.fleet.serving import (
     install_server,
     memory_of,
@@ -115,7 +116,17 @@ def provision(fleet: Fleet, contract: Contract, plan: Plan, *, restart: bool = F
             facts = look(link)
             judge(plan, facts)
             record.card = facts.card
-        for stage in stages_of(plan):
+        system, *_ = stages_of(plan)
+        with stages.timed(system.name) as worked:
+            if complete(link, system):
+                worked()
+        if plan.kit.build is not None:
+            with stages.timed("build") as worked:
+                plan, built = build_there(link, contract.name, plan, *plan.kit.build)
+                record.kit = plan.kit.id
+                if built:
+                    worked()
+        for stage in stages_of(plan)[1:]:
             with stages.timed(stage.name) as worked:
                 sent = _send_kit(link, plan, stage) if stage.name == "kit" else 0
                 if complete(link, stage) or sent:
@@ -132,8 +143,12 @@ def provision(fleet: Fleet, contract: Contract, plan: Plan, *, restart: bool = F
 
 
 def _send_kit(link: Link, plan: Plan, stage: Stage) -> int:
-    """Upload a kit of this machine, unless what is in it lies there already."""
-    if plan.kit.file is None or link.run(stage.holds).status == 0:
+    """Upload a kit of this machine, unless what is in it lies there already; or a token."""
+    if link.run(stage.holds).status == 0:
+        return 0
+    if plan.kit.token:
+        link.need(f"cat > {HEADER}", stdin=f"Authorization: {plan.kit.token}\n")
+    if plan.kit.file is None:
         return 0
     return put_file(link, plan.kit.file, f"kit.{plan.kit.id}.tar.gz", plan.kit.sha256)
 

@@ -36,10 +36,15 @@ done
 echo "apt-get does not install$missing"; exit {MACHINE}
 """
 
+# A file with a header that a download needs and that no command line may show.
+HEADER: Final = "kit.header"
+
 _DOWNLOAD: Final = f"""part=kit.download.$ID
+set --
+[ ! -e "{HEADER}" ] || set -- -H "@{HEADER}"
 for try in 1 2 3 4 5 6; do
   curl -fSL --retry 3 --connect-timeout 20 --speed-limit 1000 --speed-time 60 -C - \\
-    -o "$part" "$URL" && break
+    -o "$part" "$@" "$URL" && break
   status=$?
   # 33 and 22 with 416: the server cannot go on from the middle, or there is no more.
   case $status in 33) rm -f "$part";; 22) [ ! -e "$part" ] || break;; esac
@@ -49,6 +54,7 @@ done
 echo "$SHA  $part" | sha256sum -c --status || {{
   echo "$URL: its SHA-256 is $(sha256sum < "$part" | cut -c1-64), not $SHA"
   rm -f "$part"; exit 8; }}
+rm -f "{HEADER}"
 mv "$part" "kit.$ID.tar.gz"
 """
 
@@ -131,4 +137,6 @@ def needed(plan: Plan) -> str:
         words.append("venv")
     if plan.architecture:
         words.append("cc")
+    if plan.kit.build is not None:
+        words.append("git")
     return " ".join(words)

@@ -5,17 +5,22 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from ninfer.errors import HostBrokenError, UsageError, VerificationError
 from ninfer.fleet.checking import Facts, judge, room_for
+from ninfer.fleet.config import load_settings
 from ninfer.fleet.contract import Contract
 from ninfer.fleet.fleet import Fleet
 from ninfer.fleet.plans import Source
+from ninfer.fleet.provision_options import ProvisionOptions, plan_of
 from ninfer.fleet.provisioning import provision, records, resume
 from ninfer.fleet.stages import Link, Stage, complete
 from ninfer.fleet.uploads import put_file
@@ -314,3 +319,96 @@ def test_a_server_that_dies_at_once_is_given_up_after_five(
     with pytest.raises(VerificationError, match="no such layer"):
         provision(fleet, row, plan)
     assert (home / ".ninfer" / "serve.log").read_text().count("starting") == 5
+
+
+# Stands where a repository has its package: `kit build` gives what lies in `made`.
+BUILDS = """
+import shutil, sys
+folder = sys.argv[sys.argv.index("--output") + 1]
+print("compiling for", sys.argv[4])
+shutil.copytree("made", folder)
+"""
+
+
+def repository_of(kit: Source, folder: Path) -> str:
+    """The address of a repository whose `kit build` gives this kit."""
+    (folder / "ninfer").mkdir(parents=True)
+    (folder / "made").mkdir()
+    (folder / "ninfer" / "__init__.py").write_text("")
+    (folder / "ninfer" / "__main__.py").write_text(BUILDS)
+    assert kit.file is not None
+    shutil.copy(kit.file, folder / "made" / "x.kit.tar.gz")
+    who = ("-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "made")):
+        subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+    return f"file://{folder}"
+
+
+def test_a_kit_is_built_on_the_machine_once(
+    machine: tuple[Fleet, Contract], home: Path, tmp_path: Path
+) -> None:
+    fleet, row = machine
+    kit = make_kit(tmp_path)
+    where = (repository_of(kit, tmp_path / "repository"), "main")
+    plan = make_plan(Source(None, "", "", build=where), free_port())
+    first = provision(fleet, row, plan)
+    assert list(first.seconds)[:4] == ["check", "system", "build", "kit"]
+    assert {"build", "kit"} <= set(first.done) and first.kit == kit.id
+    assert "compiling for 0" in (home / ".ninfer" / "build.log").read_text()
+    assert provision(fleet, row, plan).done == ["health", "token"]
+    broken = replace(plan, kit=Source(None, "", "", build=(where[0], "no-such-branch")))
+    with pytest.raises(VerificationError, match="the build failed"):
+        provision(fleet, row, broken)
+
+
+def test_which_kit_the_variables_mean(tmp_path: Path) -> None:
+    def plan(**variables: str) -> Source:
+        settings = load_settings({"NINFER_API_KEY": KEY, **variables}, tmp_path, tmp_path)
+        return plan_of(settings, ProvisionOptions(), "RTX 3090").kit
+
+    built = plan(NINFER_KIT_SHA256="", NINFER_SRC_BRANCH="v1")
+    assert built.build == ("", "v1")
+    told = plan(NINFER_KIT_URL="https://kits.example/a", NINFER_KIT_SHA256="A" * 64)
+    assert (told.url, told.sha256, told.build) == ("https://kits.example/a", "a" * 64, None)
+    with pytest.raises(UsageError, match="NINFER_KIT_SHA256 is not set"):
+        plan(NINFER_KIT_URL="https://kits.example/a")
+    with pytest.raises(UsageError, match="no kit to install: give --kit FILE"):
+        plan(NINFER_KIT_SHA256="b" * 64)
+    local = make_kit(tmp_path)
+    assert plan(NINFER_KIT_URL=str(local.file)) == local
+    settings = load_settings({"NINFER_API_KEY": KEY, "NINFER_KIT_SHA256": ""}, tmp_path, tmp_path)
+    with pytest.raises(UsageError, match="kits are built for a card"):
+        plan_of(settings, ProvisionOptions(no_card=True, model="tiny"), "")
+
+
+def test_the_token_of_a_private_store_is_in_a_header_and_then_gone(
+    machine: tuple[Fleet, Contract], home: Path, tmp_path: Path
+) -> None:
+    fleet, row = machine
+    kit = make_kit(tmp_path)
+    assert kit.file is not None
+    seen: list[str | None] = []
+
+    class Store(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            assert kit.file is not None
+            data = kit.file.read_bytes()
+            self.send_response(200)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Store) as store:
+        threading.Thread(target=store.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{store.server_port}/kit"
+        private = Source(None, url, kit.sha256, token="token-5f1")
+        assert "token-5f1" not in repr(private)
+        provision(fleet, row, make_plan(private, free_port()))
+        store.shutdown()
+    assert seen == ["token-5f1"]
+    for file in (home / ".ninfer").rglob("*"):
+        assert not file.is_file() or b"token-5f1" not in file.read_bytes(), file
