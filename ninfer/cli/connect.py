@@ -75,7 +75,13 @@ def _ask(root: str, options: ConnectOptions) -> ServedModel:
         if options.model is None:
             raise ServerError(f"{error}; or give --model NAME and --context N") from None
         _say(f"{error}; going by --model and --context")
-        return ServedModel(root, options.model, options.context, key_env=options.key_env)
+        return ServedModel(
+            root,
+            options.model,
+            options.context,
+            key_env=options.key_env,
+            provider=options.provider,
+        )
     card = _choose(root, cards, options.model)
     return ServedModel(
         root,
@@ -84,6 +90,7 @@ def _ask(root: str, options: ConnectOptions) -> ServedModel:
         card.vision,
         needs_key,
         options.key_env,
+        options.provider,
     )
 
 

@@ -4,7 +4,7 @@ from ninfer.connect.clients import CLIENTS, Client, find_client
 from ninfer.connect.dotenv import read_dotenv, set_dotenv
 from ninfer.connect.edits import Edit, Match, ServedModel
 from ninfer.connect.files import amend_file
-from ninfer.connect.options import DEFAULT_URL, ConnectOptions, check_connect
+from ninfer.connect.options import DEFAULT_URL, ConnectOptions, check_connect, check_provider
 
 __all__ = [
     "CLIENTS",
@@ -16,6 +16,7 @@ __all__ = [
     "ServedModel",
     "amend_file",
     "check_connect",
+    "check_provider",
     "find_client",
     "read_dotenv",
     "set_dotenv",

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from ninfer.connect import jsonc_edit, locations, recipes, toml_edit
 from ninfer.connect.dotenv import amend_open_webui
-from ninfer.connect.edits import PROVIDER, Edit, ServedModel
+from ninfer.connect.edits import Edit, ServedModel
 from ninfer.errors import UsageError
 
 
@@ -50,7 +50,7 @@ class Client:
         if self.name == "open-webui":
             yield from _web_notes(server)
         start = self.start if default else self.start_once or self.start
-        yield "then: " + start.format(provider=PROVIDER, model=server.model)
+        yield "then: " + start.format(provider=server.provider, model=server.model)
 
 
 def _with(apply: _Edits, recipe: _Recipe) -> _Amend:

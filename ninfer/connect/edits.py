@@ -40,7 +40,7 @@ class ServedModel:
 
     `root` is the server's address without `/v1`. `context` is in tokens, None when unknown.
     `needs_key` is None when the server was not asked. `key_env` names the variable that holds
-    the key; the key itself is never written.
+    the key; the key itself is never written. `provider` is the name under which clients list it.
     """
 
     root: str
@@ -49,6 +49,12 @@ class ServedModel:
     vision: bool = False
     needs_key: bool | None = None
     key_env: str = DEFAULT_KEY_ENV
+    provider: str = PROVIDER
+
+    @property
+    def provider_key_env(self) -> str:
+        """The variable that Zed reads the key of the provider from."""
+        return f"{self.provider.replace('-', '_').upper()}_API_KEY"
 
     @property
     def openai_url(self) -> str:

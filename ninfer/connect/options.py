@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ninfer.connect.edits import DEFAULT_KEY_ENV
+from ninfer.connect.edits import DEFAULT_KEY_ENV, PROVIDER
 from ninfer.errors import UsageError
 from ninfer.options import option
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROVIDER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,12 @@ class ConnectOptions:
     key_env: str = option(
         DEFAULT_KEY_ENV, "variable that holds the server's key; the key is not written"
     )
+    provider: str = option(
+        PROVIDER,
+        "name under which the client lists the server; Zed reads the key from NAME_API_KEY",
+        metavar="NAME",
+        environment="NINFER_PROVIDER",
+    )
 
 
 def check_connect(options: ConnectOptions) -> None:
@@ -42,9 +49,16 @@ def check_connect(options: ConnectOptions) -> None:
     if not _VARIABLE.fullmatch(options.key_env):
         # The text may be the key itself, so it is not shown.
         raise UsageError("--key-env: must be the name of an environment variable, not a key")
+    check_provider("--provider", options.provider)
     if options.context is not None and options.context < 1:
         raise UsageError(f"--context {options.context}: must be positive")
     if options.model is not None and not options.model.strip():
         raise UsageError(f"--model {options.model!r}: must be a name")
     if options.file is not None and not options.write:
         raise UsageError(f"--file {options.file}: needs --write; without it nothing is changed")
+
+
+def check_provider(flag: str, name: str) -> None:
+    """Raises UsageError for what is no plain name; it becomes part of files and of variables."""
+    if not _PROVIDER.fullmatch(name):
+        raise UsageError(f"{flag} {name!r}: must be letters, digits, - and _, a letter first")

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from ninfer.connect.edits import DEFAULT_KEY_ENV, PROVIDER, Edit, Match, Path, ServedModel
+from ninfer.connect.edits import Edit, Match, Path, ServedModel
 from ninfer.errors import UsageError
 
 
 def opencode(server: ServedModel, *, default: bool) -> Iterator[Edit]:
     """A provider of OpenCode, which speaks Chat Completions."""
-    provider: Path = ("provider", PROVIDER)
+    provider: Path = ("provider", server.provider)
     model: Path = (*provider, "models", server.model)
     yield Edit(("$schema",), "https://opencode.ai/config.json", only_if_absent=True)
     yield Edit((*provider, "npm"), "@ai-sdk/openai-compatible")
-    yield Edit((*provider, "name"), PROVIDER, only_if_absent=True)
+    yield Edit((*provider, "name"), server.provider, only_if_absent=True)
     yield Edit((*provider, "options", "baseURL"), server.openai_url)
     if server.needs_key is not False:
         yield Edit((*provider, "options", "apiKey"), f"{{env:{server.key_env}}}")
@@ -25,7 +25,7 @@ def opencode(server: ServedModel, *, default: bool) -> Iterator[Edit]:
     if server.context is not None:
         yield Edit((*model, "limit"), {"context": server.context, "output": server.output})
     if default:
-        yield Edit(("model",), f"{PROVIDER}/{server.model}")
+        yield Edit(("model",), f"{server.provider}/{server.model}")
 
 
 def claude_code(server: ServedModel, *, default: bool) -> Iterator[Edit]:
@@ -54,11 +54,11 @@ def codex(server: ServedModel, *, default: bool) -> Iterator[Edit]:
     """A provider of Codex, which speaks Responses."""
     if default:
         yield Edit(("model",), server.model)
-        yield Edit(("model_provider",), PROVIDER)
+        yield Edit(("model_provider",), server.provider)
         if server.context is not None:
             yield Edit(("model_context_window",), server.context)
-    provider: Path = ("model_providers", PROVIDER)
-    yield Edit((*provider, "name"), PROVIDER, only_if_absent=True)
+    provider: Path = ("model_providers", server.provider)
+    yield Edit((*provider, "name"), server.provider, only_if_absent=True)
     yield Edit((*provider, "base_url"), server.openai_url)
     yield Edit((*provider, "wire_api"), "responses")
     # Codex does not start while a variable that it knows of is not set.
@@ -70,7 +70,7 @@ def qwen_code(server: ServedModel, *, default: bool) -> Iterator[Edit]:
     """A model of Qwen Code's OpenAI provider; it tells models apart by id and address."""
     entry = Match((("id", server.model), ("baseUrl", server.openai_url)))
     model: Path = ("modelProviders", "openai", entry)
-    yield Edit((*model, "name"), f"{server.model} ({PROVIDER})", only_if_absent=True)
+    yield Edit((*model, "name"), f"{server.model} ({server.provider})", only_if_absent=True)
     yield Edit((*model, "envKey"), server.key_env)
     if server.context is not None:
         yield Edit((*model, "generationConfig", "contextWindowSize"), server.context)
@@ -83,14 +83,14 @@ def qwen_code(server: ServedModel, *, default: bool) -> Iterator[Edit]:
 
 def zed(server: ServedModel, *, default: bool) -> Iterator[Edit]:
     """A provider of Zed, whose key variable is named after it."""
-    if server.key_env != DEFAULT_KEY_ENV:
+    if server.key_env != server.provider_key_env:
         raise UsageError(
-            f"--key-env {server.key_env}: Zed reads the key of provider {PROVIDER} from "
-            f"{DEFAULT_KEY_ENV} only"
+            f"--key-env {server.key_env}: Zed reads the key of provider {server.provider} from "
+            f"{server.provider_key_env} only"
         )
     if server.context is None:
         raise UsageError("zed needs the context length: start the server, or give --context N")
-    provider: Path = ("language_models", "openai_compatible", PROVIDER)
+    provider: Path = ("language_models", "openai_compatible", server.provider)
     model: Path = (*provider, "available_models", Match((("name", server.model),)))
     yield Edit((*provider, "api_url"), server.openai_url)
     yield Edit((*model, "display_name"), server.model, only_if_absent=True)
@@ -107,5 +107,5 @@ def zed(server: ServedModel, *, default: bool) -> Iterator[Edit]:
     for name, value in able.items():
         yield Edit((*model, "capabilities", name), value)
     if default:
-        yield Edit(("agent", "default_model", "provider"), PROVIDER)
+        yield Edit(("agent", "default_model", "provider"), server.provider)
         yield Edit(("agent", "default_model", "model"), server.model)

@@ -103,6 +103,13 @@ def test_a_server_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = call(capsys, "connect", "zed", url, "--model", "m", "--context", 9000)
     assert status == 0 and '"max_tokens": 9000' in out
     assert "going by --model and --context" in err and "if it wants a key, set NINFER_" in err
+    named = ("--model", "m", "--context", 9000, "--provider", "my-5090")
+    status, out, err = call(capsys, "connect", "zed", url, *named)
+    assert status == 2 and "from MY_5090_API_KEY only" in err
+    status, out, err = call(capsys, "connect", "zed", url, *named, "--key-env", "MY_5090_API_KEY")
+    assert status == 0 and '"my-5090"' in out and '"ninfer"' not in out
+    status, out, err = call(capsys, "connect", "opencode", url, *named[:4], "--provider", "9/x")
+    assert status == 2 and "--provider '9/x': must be letters" in err
     status, out, err = call(capsys, "connect", "zed", url, "--model", "m")
     assert status == 2 and "zed needs the context length" in err
 

@@ -1,12 +1,14 @@
 """Client programs follow what a machine serves: those named now, and those named before."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ninfer.errors import UsageError
 from ninfer.fleet.clients import check_clients, write_clients
+from ninfer.fleet.config import load_settings
 from ninfer.fleet.profiles import MODELS, check_card, profile
 from ninfer.fleet.provision_options import card_of
 from ninfer.fleet.provisioning import Record
@@ -35,9 +37,23 @@ def test_written_once_and_kept_up_later(scene: Scene, tmp_path: Path) -> None:
     assert len(list(path.parent.glob("*.bak"))) == 1
 
 
-def test_unknown_client_is_refused() -> None:
+def test_clients_list_it_under_the_name_that_is_set(scene: Scene, tmp_path: Path) -> None:
+    named = load_settings({"NINFER_PROVIDER": "ninfer-5090"}, tmp_path, tmp_path)
+    fleet = replace(scene.fleet, settings=named)
+    environ = {"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    opencode, zed = write_clients(fleet, ("opencode", "zed"), record("one"), ROOT, environ)
+    found = json.loads(opencode.read_text())
+    assert list(found["provider"]) == ["ninfer-5090"] and found["model"] == "ninfer-5090/one"
+    zeds = json.loads(zed.read_text())["language_models"]["openai_compatible"]
+    assert list(zeds) == ["ninfer-5090"]
+
+
+def test_what_no_client_knows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown"):
-        check_clients(("notepad",))
+        check_clients(load_settings({}, tmp_path, tmp_path), ("notepad",))
+    odd = load_settings({"NINFER_PROVIDER": "a b"}, tmp_path, tmp_path)
+    with pytest.raises(UsageError, match="NINFER_PROVIDER 'a b': must be letters"):
+        check_clients(odd, ("opencode",))
 
 
 def test_profiles_by_card() -> None:

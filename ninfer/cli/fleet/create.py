@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         caps = caps_of(settings, collect(namespace, CapOptions), wanted.max_price)
         need = need_of(settings, wanted, caps)
         served = collect(namespace, ProvisionOptions)
-        check_clients(served.write_client)
+        check_clients(settings, served.write_client)
         plan = None if options.bare else plan_of(settings, served, wanted.gpu)
         wish = Wish(options.name, options.image, need.disk, need.setup_gb, caps)
         creation = Creation(

@@ -36,9 +36,9 @@ def main(argv: Sequence[str], *, restore: bool = False) -> int:
     """Provision; the served models and the seconds of each stage are on stdout."""
     namespace = parse(build_parser("restore" if restore else "provision"), argv)
     options = collect(namespace, ProvisionOptions)
-    check_clients(options.write_client)
     with open_fleet(ssh=True) as fleet:
         settings = fleet.settings
+        check_clients(settings, options.write_client)
         settings.refuse_old()
         settings.refuse_readable()
         row = find(fleet, namespace.name)
