@@ -1,6 +1,7 @@
 """Shared fixtures: fixed seeds, one torch thread, NaN-filled empty tensors, audited runtimes."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -18,6 +19,10 @@ from hypothesis import HealthCheck, settings
 from ninfer.runtime import Runtime
 
 torch.set_num_threads(1)
+
+# A shell that starts the tests in its background may ignore Ctrl-C for all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine, however slow it is at the moment.
 settings.register_profile(

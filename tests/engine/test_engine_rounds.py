@@ -114,6 +114,7 @@ def test_metrics_tell_rounds_and_what_kept_others_from_it(
 
     class Served:
         is_ready, generated_tokens, steps = True, 9, 9
+        host_seconds = waited_seconds = 0.0
 
     served = Served()
     served.engine = engine

@@ -11,12 +11,13 @@ import torch
 from ninfer import ops
 from ninfer.artifact import open_artifact
 from ninfer.artifact.packaged import locate
-from ninfer.bench.artifact import full_directory, write_sparse
+from ninfer.bench.artifact import write_sparse
 from ninfer.engine import Engine, EngineOptions, GenerationOptions
 from ninfer.engine.card_plan import CardPlan, plan_one, target_of
 from ninfer.engine.contents import read_contents
 from ninfer.engine.options import check_engine
 from ninfer.engine.prefix import prefix_options
+from ninfer.engine.registered import IDENTITIES, full_directory
 from ninfer.errors import UsageError
 from ninfer.frontend import parse_conversation
 from ninfer.request import GenerationResult, PreparedPrompt
@@ -41,7 +42,7 @@ def planned(options: EngineOptions) -> CardPlan:
 
 def test_the_27b_takes_524288_tokens_by_plan(tmp_path: Path) -> None:
     path = tmp_path / "27b.ninfer"
-    write_sparse(path, full_directory())
+    write_sparse(path, full_directory(IDENTITIES["int-27b"]))
     options = EngineOptions(
         path, device="cpu", max_context=524_288, kv_dtype="int8", spec="mtp", draft_tokens=3
     )

@@ -112,7 +112,8 @@ def cache_of(form: str, heads: int, dim: int, length: int) -> PagedKV:
     groups = (pages, 64, heads, kv.kv_format(form).scale_groups(dim))
     dtype = kv.word_dtype(form)
     scales = [torch.zeros(groups, dtype=torch.float16) if groups[3] else None for _ in "kv"]
-    words = [torch.zeros((pages, 64, heads, dim), dtype=dtype) for _ in "kv"]
+    size = kv.kv_format(form).words(dim)
+    words = [torch.zeros((pages, 64, heads, size), dtype=dtype) for _ in "kv"]
     cache = PagedKV(form, *words, *scales)
     ops.write_kv(noise(length, heads, dim), noise(length, heads, dim), cache, torch.arange(length))
     return cache

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from ninfer.ops.case import Call, Case, Inputs
 from ninfer.ops.rope import mrope
@@ -14,17 +15,22 @@ def _text(
 ) -> Call:
     positions = torch.arange(first, first + count, device=inputs.device).expand(3, -1)
     x = inputs.normal(count, heads, dim)
-    return Call({"x": x, "positions": positions, "theta": theta, "rotary_dim": rotary})
+    return _call(x, positions, theta, rotary)
 
 
-def _stretched(factor: float, native: int, dim: int, rotary: int, inputs: Inputs) -> Call:
-    positions = inputs.integers(0, round(factor * native), 3, 6)
-    x = inputs.normal(6, 2, dim)
+def _call(
+    x: Tensor,
+    positions: Tensor,
+    theta: float,
+    rotary: int,
+    factor: float = 1.0,
+    native: int = 262_144,
+) -> Call:
     return Call(
         {
             "x": x,
             "positions": positions,
-            "theta": 1e7,
+            "theta": theta,
             "rotary_dim": rotary,
             "factor": factor,
             "native": native,
@@ -32,9 +38,14 @@ def _stretched(factor: float, native: int, dim: int, rotary: int, inputs: Inputs
     )
 
 
+def _stretched(factor: float, native: int, dim: int, rotary: int, inputs: Inputs) -> Call:
+    positions = inputs.integers(0, round(factor * native), 3, 6)
+    return _call(inputs.normal(6, 2, dim), positions, 1e7, rotary, factor, native)
+
+
 def _three_axes(inputs: Inputs) -> Call:
     x, positions = inputs.normal(9, 2, 64), inputs.integers(0, 4096, 3, 9)
-    return Call({"x": x, "positions": positions, "theta": 1e7, "rotary_dim": 32})
+    return _call(x, positions, 1e7, 32)
 
 
 CASES: Final = (
