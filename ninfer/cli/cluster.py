@@ -35,9 +35,20 @@ if TYPE_CHECKING:
 # written by many.
 _WITHOUT: Final = ("restart", "request_log_jsonl", "otlp_traces_endpoint")
 _COLUMNS: Final = (
-    "routing", "replicas", "met", "first p50 s", "first s", "token ms", "tokens/s", "hits %",
-    "away %", "waiting", "holds to", "$/h", "$/M tokens",
-)  # fmt: skip
+    "routing",
+    "replicas",
+    "met",
+    "first p50 s",
+    "first s",
+    "token ms",
+    "tokens/s",
+    "hits %",
+    "away %",
+    "waiting",
+    "holds to",
+    "$/h",
+    "$/M tokens",
+)
 
 
 def build_parser() -> Parser:

@@ -70,9 +70,11 @@ class LoadOptions:
     token_s: float = option(0.05, "objective: seconds between tokens", metavar="X")
     percentile: float = option(95.0, "share of requests that keep both, in %", metavar="X")
     replicas: int | None = option(
-        None, "replicas to look at; auto: the fewest that meet the objective", metavar="N|auto",
+        None,
+        "replicas to look at; auto: the fewest that meet the objective",
+        metavar="N|auto",
         unset="auto",
-    )  # fmt: skip
+    )
     most_replicas: int = option(4096, "where to stop looking", metavar="N")
     routing: str = option(_ALL, "routing to look at", choices=(*ROUTINGS, _ALL))
     price: float | None = option(

@@ -157,8 +157,8 @@ def chosen(options: EngineOptions, given: Collection[str]) -> EngineOptions:
 def flags_of(options: EngineOptions) -> str:
     """Options that are not the defaults, as one writes them on a command line."""
     defaults = EngineOptions(options.artifact)
-    words = [_flag(spec.name, getattr(options, spec.name), getattr(defaults, spec.name))
-             for spec in fields(defaults)]  # fmt: skip
+    names = [spec.name for spec in fields(defaults)]
+    words = (_flag(name, getattr(options, name), getattr(defaults, name)) for name in names)
     return " ".join(word for word in words if word)
 
 
