@@ -21,6 +21,7 @@ from ninfer.cli.fleet import opening
 from ninfer.fleet.dead_man import FOLDER
 from ninfer.fleet.ssh_keys import public_key
 from ninfer.kits import build as kit_build
+from ninfer.kits.limits import Needs
 from ninfer.kits.options import BuildOptions
 from tests.fleet.conftest import Scene, opened_scene
 from tests.fleet.ssh_server import SshServer, write_key
@@ -40,6 +41,7 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lock.write_text(f"torch==2.13.0 --hash=sha256:{'0' * 64}\n")
     monkeypatch.setattr(kit_build, "compile_models", lambda *_, **__: [])
     monkeypatch.setattr(kit_build, "compile_kit", lambda *_: 0)
+    monkeypatch.setattr(kit_build, "needs", lambda *_: Needs(0, 0, 0, 0, 0))
     options = BuildOptions(architecture=86, output=tmp_path, lock=lock)
     return kit_build.build(options, "test", lambda text: None).archive
 
