@@ -160,6 +160,8 @@ def _content(value: object, where: str) -> tuple[tuple[ContentPart, ...], list[s
         place = f"{where}[{index}]"
         fields = _object(item, place)
         kind = fields.get("type")
+        if not isinstance(kind, str):
+            _fail(f"{place}.type", kind, "use text, image_url or video_url")
         if kind == "thinking":
             thoughts.append(_text(fields, "thinking", place))
         elif kind in _TEXT_PARTS:

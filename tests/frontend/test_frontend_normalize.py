@@ -132,6 +132,8 @@ BAD_PARTS = {
     "messages[0].content[0] is 'text';": ["text"],
     "messages[0].content[1].type is 'audio';": [{"type": "text", "text": ""}, {"type": "audio"}],
     "messages[0].content[0].type is None;": [{"text": "a"}],
+    "messages[0].content[0].type is ['text'];": [{"type": ["text"], "text": "a"}],
+    "messages[0].content[0].type is {};": [{"type": {}}],
     "messages[0].content[0].text is 7;": [{"type": "text", "text": 7}],
     "messages[0].content[0].image_url is None;": [{"type": "image_url", "image_url": {}}],
 }
