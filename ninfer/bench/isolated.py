@@ -54,8 +54,7 @@ def _serve(connection: Connection, work: Callable[[Any], Any], jobs: list[Any]) 
     for job in jobs:
         try:
             connection.send((work(job), ""))
-        # Whatever a job raises is its answer.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  # whatever a job raises is its answer
             text = " ".join(str(error).split())
             connection.send((None, f"{type(error).__name__}: {text}"))
             return

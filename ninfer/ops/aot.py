@@ -74,8 +74,8 @@ def compiling(architecture: int, found: list[Compiled]) -> Iterator[None]:
         start = perf_counter()
         try:
             built = kernel.warmup(*values, grid=grid, **options)
-        # The compiler raises what it likes: syntax, assertion, tool errors. All are findings.
-        except Exception as error:  # noqa: BLE001
+        # Syntax, assertion, tool errors: all are findings.
+        except Exception as error:  # noqa: BLE001  # the compiler raises what it likes
             text = _innermost(error)
             found.append(Compiled(kernel.__name__, architecture, perf_counter() - start, text))
             return

@@ -36,8 +36,7 @@ def examine(options: DoctorOptions, artifacts: Sequence[Path]) -> Iterator[Sympt
     for name, step in steps:
         try:
             yield from step()
-        # A report with a hole is worth more than none.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  # a report with a hole is worth more than none
             text = f"could not be looked at: {type(error).__name__}: {error}"
             yield bad(name, text, "report this, with --bundle FILE")
 

@@ -89,10 +89,8 @@ async def converse(
 def hits(cluster: RayCluster) -> tuple[float, float]:
     """Tokens of prompts asked for, and those reused, of all replicas."""
     replicas = cluster.replicas()
-    return tuple(  # type: ignore[return-value]  # two names make two numbers
-        sum(each[name] for each in replicas)
-        for name in ("prefix_asked_tokens", "prefix_reused_tokens")
-    )
+    asked = sum(each["prefix_asked_tokens"] for each in replicas)
+    return asked, sum(each["prefix_reused_tokens"] for each in replicas)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -26,6 +26,7 @@ from ninfer.kits.options import BuildOptions
 from tests.fleet.conftest import Scene, opened_scene
 from tests.fleet.ssh_server import SshServer, write_key
 from tests.fleet.standin import PacedClock, end_server, environ_of, free_port
+from tests.fleet.tunnel_process import TunnelProcess
 from tests.fleet.vendor import KEY, Machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -162,23 +163,6 @@ class SecretWatch:
         return len(files)
 
 
-class Tunnel:
-    """`ninfer tunnel` in a process of its own; gives its address."""
-
-    def __init__(self, remote: int) -> None:
-        words = ["tunnel", "--port", "0", "--remote-port", str(remote)]
-        self._line = [sys.executable, "-m", "ninfer", *words]
-
-    def __enter__(self) -> str:
-        self._process = subprocess.Popen(self._line, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGINT)
-        self._process.communicate(timeout=60)
-
-
 def test_create_serve_down_up_destroy(
     scene: Scene,
     box: SshServer,
@@ -211,7 +195,7 @@ def test_create_serve_down_up_destroy(
             sys.stderr.write(f"seconds of each stage: {record['seconds']}\n")
         text = client_file.read_text()
         assert "// mine" in text and "127.0.0.1:8080/v1" in text and "tiny" in text
-        with Tunnel(port) as base:
+        with TunnelProcess(port) as base:
             client = openai.OpenAI(base_url=base, api_key=SERVING_KEY, timeout=120)
             question = [{"role": "user", "content": "Say yes."}]
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -155,9 +154,10 @@ def test_auto_on_this_machine(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """All is taken where there is room; what gives way is in the log; too little is refused."""
-    memory: Callable[[int], None] = lambda size: monkeypatch.setattr(  # noqa: E731  # one line
-        planning, "free_bytes", lambda device: size
-    )
+
+    def memory(size: int) -> None:
+        monkeypatch.setattr(planning, "free_bytes", lambda device: size)
+
     asked = EngineOptions(micro_artifacts["dense"], device="cpu")
     memory(64 * GIB)
     with caplog.at_level(logging.INFO, "ninfer"):

@@ -26,6 +26,7 @@ from tests.fleet.conftest import Scene
 from tests.fleet.scene import make
 from tests.fleet.ssh_server import SshServer, write_key
 from tests.fleet.test_fleet_ssh import Model
+from tests.fleet.tunnel_process import TunnelProcess
 from tests.fleet.vendor import KEY, Machine, offer
 from tests.fleet.wire import BY_NAME
 
@@ -151,7 +152,7 @@ def test_from_create_to_destroy(
     assert become[1][-5:] == ["tail", "-n", "7", "-F", ".ninfer/serve.log"]
     assert "StrictHostKeyChecking=yes" in become[0]
 
-    with model_server() as port, tunnel(port) as base:
+    with model_server() as port, TunnelProcess(port) as base:
         assert httpx.get(f"{base}/models", trust_env=False, timeout=60).text == "/v1/models" * 1000
         status, out, _ = call("down")
         assert status == 0 and "still bill $0.0111/h" in out
@@ -186,24 +187,6 @@ class model_server:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-class tunnel:
-    """`ninfer tunnel` in a process of its own; gives its address."""
-
-    def __init__(self, port: int) -> None:
-        command = ["tunnel", "--port", "0", "--remote-port", str(port)]
-        self._line = [sys.executable, "-m", "ninfer", *command]
-
-    def __enter__(self) -> str:
-        self._process = subprocess.Popen(self._line, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGINT)
-        self._process.communicate(timeout=120)
-        assert self._process.returncode == 130
 
 
 def test_exit_statuses(scene: Scene, call: Call, box: SshServer) -> None:

@@ -25,7 +25,7 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Rings:
     def install(held: dict[str, str], failure: str = "") -> list[tuple[str, str]]:
         asked: list[tuple[str, str]] = []
         errors = ModuleType("keyring.errors")
-        errors.KeyringError = type("KeyringError", (Exception,), {})  # type: ignore[attr-defined]
+        errors.KeyringError = type("KeyringError", (Exception,), {})
         for name in ("NoKeyringError", "KeyringLocked"):
             setattr(errors, name, type(name, (errors.KeyringError,), {}))
 
@@ -36,8 +36,8 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Rings:
             return held.get(username) if service == "ninfer" else None
 
         package = ModuleType("keyring")
-        package.get_password = get_password  # type: ignore[attr-defined]
-        package.errors = errors  # type: ignore[attr-defined]
+        package.get_password = get_password
+        package.errors = errors
         monkeypatch.setitem(sys.modules, "keyring", package)
         monkeypatch.setitem(sys.modules, "keyring.errors", errors)
         return asked
