@@ -2,26 +2,17 @@
 
 from collections.abc import Sequence
 
-from ninfer.cli.arguments import Parser, parse
-from ninfer.cli.fleet.opening import add_on
-from ninfer.cli.fleet.ssh import become_ssh
-from ninfer.errors import UsageError
+from ninfer.cli.arguments import Parser
+from ninfer.cli.fleet.follow import follow, log_parser
 from ninfer.fleet.building import BUILD_LOG
 
 
 def build_parser() -> Parser:
     """The options of `ninfer log-build`."""
-    parser = Parser("log-build", "Follow the log of 'ninfer build' on a machine.")
-    add_on(parser)
-    parser.add_argument("--lines", type=int, default=40, help="earlier lines to show (default: 40)")
-    return parser
+    return log_parser("log-build", "Follow the log of 'ninfer build' on a machine.")
 
 
 def main(argv: Sequence[str]) -> int:
     """Become ssh with `tail` on the machine."""
-    namespace = parse(build_parser(), argv)
-    if namespace.lines < 0:
-        raise UsageError(f"--lines {namespace.lines}: must not be negative")
-    lines = str(namespace.lines)
-    become_ssh(namespace.on, lambda row: ["tail", "-n", lines, "-F", BUILD_LOG])
+    follow(build_parser(), argv, lambda row: BUILD_LOG)
     return 0
